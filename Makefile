@@ -1,0 +1,63 @@
+# `make` alone lists the targets. Each of them works as the first command typed after cloning.
+#
+# Variables:
+#   PYTHON       interpreter that makes the virtual environment (3.11 or newer); default python3
+#   TORCH_INDEX  package index that torch is taken from, for another build of it than the default
+#                index has (for a machine without a GPU: the index of torch's CPU builds)
+#   CMAKE_ARGS   more options for compiling llama.cpp, such as -DGGML_CUDA=ON
+#   RETROGRAD_CACHE  where the compiled wheel is kept; default ~/.cache/retrograd
+#   PYTEST_ARGS  more arguments for pytest, such as "-k reward"
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+CMAKE_ARGS ?=
+PYTEST_ARGS ?=
+export PYTHON TORCH_INDEX CMAKE_ARGS
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+CHOSEN := $(VENV)/.chosen
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test test-full demo lint wheel clean FORCE
+
+help: ## list the targets
+	@echo "make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+
+venv: $(INSTALLED) ## make the virtual environment in .venv and install everything (quick when up to date)
+
+$(INSTALLED): pyproject.toml Makefile .ci/venv .ci/llama-wheel .ci/llama.cmake
+	@.ci/venv $(VENV)
+	@touch $@
+
+# A choice given on this command line that differs from the last one makes the environment stale.
+ifneq ($(strip $(TORCH_INDEX)$(CMAKE_ARGS)),)
+$(INSTALLED): $(CHOSEN)
+$(CHOSEN): FORCE
+	@mkdir -p $(VENV)
+	@printf '%s\n%s\n' "$$TORCH_INDEX" "$$CMAKE_ARGS" | cmp -s - $@ || \
+		printf '%s\n%s\n' "$$TORCH_INDEX" "$$CMAKE_ARGS" > $@
+endif
+
+test: venv ## run the tests, without the longest checks
+	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+
+test-full: venv ## run every test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+demo: venv ## train the bundled tiny model for real, into runs/demo
+	$(BIN)/retrograd demo --to runs/demo
+
+lint: venv ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: venv ## build the wheel and the source archive into dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+clean: ## remove what building and testing left behind (keeps .venv, models and runs)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,67 @@
+"""``retrograd check``"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.errors import Debug, reported
+from app.cli.train import Config, Model
+from app.text import neutralise
+
+if TYPE_CHECKING:
+    from trainer.check import CheckReport
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "bold red")}
+
+
+def check(
+    config: Config,
+    model: Model = None,
+    sample: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Also sample N groups of answers from the base model and score them.",
+        ),
+    ] = 0,
+    debug: Debug = False,
+) -> None:
+    """Say whether the run that CONFIG describes can work, before it starts.
+
+    The exit status is 2 where something would stop the run, else 0.
+    """
+    with reported(debug):
+        from trainer.config import Overrides, load_config, refuse_unavailable
+
+        loaded = load_config(config, Overrides(model=model))
+        refuse_unavailable(loaded)
+
+        # After the configuration is known to be good: this import takes seconds.
+        from trainer.check import check as run_check
+
+        report = run_check(loaded, sample=sample)
+        _print(report)
+        if any(finding.level == "error" for finding in report.findings):
+            raise typer.Exit(2)
+
+
+def _print(report: CheckReport) -> None:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in report.findings:
+        mark, style = _MARKS[finding.level]
+        title = Text(neutralise(finding.title), "bold" if finding.level != "ok" else "")
+        detail = neutralise(finding.detail, keep_newlines=True)
+        grid.add_row(Text(mark, style), Text.assemble(title, f"\n{detail}" if detail else ""))
+    console = Console(highlight=False)
+    console.print(grid)
+    counts = [sum(f.level == level for f in report.findings) for level in ("error", "warning")]
+    verdict = "This run cannot work as it is." if counts[0] else "This run can start."
+    console.print(Text(f"{verdict} {counts[0]} errors, {counts[1]} warnings.", "bold"))

@@ -1,0 +1,51 @@
+"""How a command ends when something goes wrong: a message and a status, no traceback."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from app.interrupt import Signalled
+from app.text import neutralise
+from trainer.errors import RetrogradError
+
+INTERRUPTED = 130
+
+Debug = Annotated[
+    bool, typer.Option("--debug", help="On an error, show the traceback beside the message.")
+]
+
+
+@contextmanager
+def reported(debug: bool) -> Iterator[None]:
+    """Ends the command with the message and the exit status that an error stands for."""
+    try:
+        yield
+    except RetrogradError as error:
+        _say(str(error), debug)
+        raise typer.Exit(error.exit_status) from error
+    except Signalled as signalled:
+        _say("Stopped at once.", debug)
+        raise typer.Exit(signalled.exit_status) from signalled
+    except KeyboardInterrupt as interrupt:
+        _say("Stopped.", debug)
+        raise typer.Exit(INTERRUPTED) from interrupt
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except Exception as error:
+        _say(
+            f"retrograd failed in a way it does not know ({type(error).__name__}: {error}). This "
+            "is a fault of retrograd; the same command with --debug shows where.",
+            debug,
+        )
+        raise typer.Exit(1) from error
+
+
+def _say(message: str, debug: bool) -> None:
+    if debug:
+        typer.echo(traceback.format_exc(), err=True)
+    typer.echo(neutralise(message, keep_newlines=True), err=True)

@@ -1,0 +1,31 @@
+"""``retrograd fetch``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.errors import Debug, reported
+
+
+def fetch(
+    name: Annotated[str, typer.Argument(help="smollm2-135m, or hf:OWNER/REPOSITORY/FILE.gguf.")],
+    to: Annotated[Path, typer.Option(help="The folder that receives the file.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file of that name with other contents.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Bring a model into a folder and verify it."""
+    with reported(debug):
+        from app.fetch import fetch as bring
+
+        fetched = bring(name, to, force=force)
+        verb = "is there already, verified" if fetched.kept else "fetched and verified"
+        typer.echo(f"{fetched.path}: {verb}")
+        typer.echo(f"  size     {fetched.size:,} bytes")
+        typer.echo(f"  SHA-256  {fetched.sha256}")
+        typer.echo(f"  licence  {fetched.licence or 'see the page of its repository'}")
+        typer.echo(f"  source   {fetched.source}")

@@ -1,0 +1,65 @@
+"""``retrograd inspect``"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.errors import Debug, reported
+from app.text import neutralise, size
+
+if TYPE_CHECKING:
+    from trainer.gguf.inspect import AdapterFacts, FileReport
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A GGUF file: a model or an adapter.")],
+    debug: Debug = False,
+) -> None:
+    """Describe a GGUF file, and say whether retrograd can train on it."""
+    with reported(debug):
+        from trainer.gguf.inspect import inspect_file
+
+        report = inspect_file(file)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for label, value in _rows(report):
+            grid.add_row(label, Text(neutralise(value)))
+        Console(highlight=False).print(grid)
+
+
+def _rows(report: FileReport) -> Iterator[tuple[str, str]]:
+    yield "file", f"{report.path} ({size(report.file_bytes)})"
+    yield "kind", report.kind
+    yield "name", report.name or "none"
+    yield "architecture", report.architecture
+    yield "parameters", f"{report.parameters:,}"
+    yield from report.sizes.items()
+    for index, (kind, count) in enumerate(sorted(report.types.items(), key=lambda item: -item[1])):
+        yield "tensors" if index == 0 else "", f"{count:>5} × {kind}"
+    if report.adapter is not None:
+        yield from _adapter_rows(report.adapter)
+        return
+    yield "chat template", "yes" if report.chat_template else "no"
+    yield "can be trained on", "yes" if report.supported else f"no: {report.reason}"
+
+
+def _adapter_rows(adapter: AdapterFacts) -> Iterator[tuple[str, str]]:
+    low, high = adapter.rank
+    yield "adapter", adapter.kind
+    yield "rank", f"{low}" if low == high else f"{low} to {high}"
+    if not adapter.alpha:
+        yield "alpha", "none, which llama.cpp reads as a scale of 1"
+    elif low == high:
+        yield "alpha", f"{adapter.alpha:g} (scale {adapter.alpha / low:g})"
+    else:
+        yield "alpha", f"{adapter.alpha:g} (scale {adapter.alpha:g} / rank)"
+    targets = (f"{name} in {count} layers" for name, count in adapter.targets.items())
+    yield "targets", ", ".join(targets)

@@ -1,0 +1,50 @@
+"""``retrograd train``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.errors import Debug, reported
+from app.text import neutralise
+
+Config = Annotated[Path, typer.Argument(help="The TOML file that describes the run.")]
+Model = Annotated[
+    Path | None, typer.Option(help="Base model (GGUF), in place of the path under \\[model].")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**63 - 1, help="In place of the seed under \\[grpo.sampling]."),
+]
+
+
+def train(
+    config: Config,
+    model: Model = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where the result goes, in place of \\[output].")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The run's name, in place of \\[run].")] = None,
+    seed: Seed = None,
+    debug: Debug = False,
+) -> None:
+    """Train an adapter as CONFIG says.
+
+    The first Ctrl-C (or SIGTERM) ends the run after the token or the pass at hand and keeps the
+    adapter as it is then; the second one ends it at once.
+    """
+    with reported(debug):
+        from app.overrides import with_seed
+        from app.watched import run_watched
+        from trainer.config import Overrides, load_config, refuse_unavailable
+
+        loaded = load_config(config, Overrides(model=model, output=output, name=name))
+        if seed is not None:
+            loaded = with_seed(loaded, seed)
+        refuse_unavailable(loaded)
+        watched = run_watched(loaded)
+        if watched.outcome.status == "failed":
+            typer.echo(neutralise(watched.outcome.message, keep_newlines=True), err=True)
+        raise typer.Exit(watched.exit_status)

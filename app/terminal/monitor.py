@@ -1,0 +1,113 @@
+"""The Monitor that a person watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console
+
+from app.terminal.history import RunHistory, UpdateRow
+from app.terminal.live import LivePrinter
+from app.terminal.plain import PlainPrinter
+from app.terminal.samples import Sample, choose, is_due
+from app.terminal.summary import SummaryRow, headline, summary_rows
+from trainer.monitor import (
+    Event,
+    GroupRecord,
+    Outcome,
+    RunInfo,
+    SilentMonitor,
+    Stage,
+    UpdateStatus,
+)
+
+
+class Printer(Protocol):
+    def started(self, history: RunHistory) -> None: ...
+    def updated(self, row: UpdateRow) -> None: ...
+    def sampled(self, sample: Sample) -> None: ...
+    def happened(self, event: Event) -> None: ...
+    def finished(self, headline: str, rows: Sequence[SummaryRow]) -> None: ...
+    def close(self) -> None: ...
+
+
+class TerminalMonitor(SilentMonitor):
+    """Bars and aligned rows on a terminal; one self-contained line an update elsewhere, and where
+    ``NO_COLOR`` is set or ``TERM`` is ``dumb``.
+
+    ``observe_file`` is named at the end. Leaving the ``with`` block gives the terminal back,
+    however the run ended.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        observe_file: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._printer = choose_printer(stream if stream is not None else sys.stderr)
+        self._observe_file = observe_file
+        self._clock = clock
+        self._history: RunHistory | None = None
+        self._groups: tuple[int, Sequence[GroupRecord]] = (0, ())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._printer.close()
+
+    def run_started(self, info: RunInfo) -> None:
+        self._history = RunHistory(info, self._clock)
+        self._printer.started(self._history)
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        self._running().progress(stage, done, total)
+
+    def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None:
+        self._groups = (update, groups)
+
+    def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None:
+        history = self._running()
+        self._printer.updated(history.add(update, status, values))
+        sampled_at, groups = self._groups
+        self._groups = (0, ())
+        if sampled_at == update and is_due(update, history.info.updates):
+            sample = choose(groups)
+            if sample is not None:
+                self._printer.sampled(sample)
+
+    def event(self, event: Event) -> None:
+        self._printer.happened(event)
+
+    def run_finished(self, outcome: Outcome) -> None:
+        history = self._running()
+        rows = summary_rows(history, outcome, self._observe_file)
+        self._printer.finished(headline(history, outcome), rows)
+
+    def _running(self) -> RunHistory:
+        if self._history is None:
+            raise ValueError("the run has not started")
+        return self._history
+
+
+def choose_printer(stream: TextIO) -> Printer:
+    capable = (
+        stream.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        and (stream.encoding or "").lower().replace("-", "").startswith("utf")
+    )
+    return LivePrinter(Console(file=stream, highlight=False)) if capable else PlainPrinter(stream)

@@ -1,0 +1,78 @@
+"""A run as plain lines, for log files and terminals without colour or cursor control."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from app import text
+from app.terminal.fields import FIELDS, LEGEND, UPDATE_SECONDS
+from app.terminal.history import RunHistory, UpdateRow
+from app.terminal.samples import Sample, answer_text
+from app.terminal.summary import SummaryRow
+from trainer.monitor import Event
+
+_SAMPLE_CELLS = 160
+
+
+class PlainPrinter:
+    """Each line says all that is needed to understand it alone, so that it can be searched for."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def started(self, history: RunHistory) -> None:
+        info = history.info
+        name = text.neutralise(info.name)
+        self._say(f"run {name}: {info.algorithm.upper()}, {info.updates} updates")
+        for key, value in info.facts.items():
+            self._say(f"  {text.neutralise(key)}: {text.neutralise(value)}")
+        for key, meaning in LEGEND:
+            self._say(f"  {key}: {meaning}")
+
+    def updated(self, row: UpdateRow) -> None:
+        self._say(plain_line(row))
+
+    def sampled(self, sample: Sample) -> None:
+        self._say(f"  prompt: {text.one_line(sample.prompt, _SAMPLE_CELLS)}")
+        for label, answer in sample.answers:
+            shown = text.one_line(answer_text(answer), _SAMPLE_CELLS)
+            self._say(f"  {label} answer, reward {text.score(answer.reward)}: {shown}")
+
+    def happened(self, event: Event) -> None:
+        label = "" if event.level == "info" else f"{event.level}: "
+        self._say(label + text.neutralise(event.message, keep_newlines=True))
+
+    def finished(self, headline: str, rows: Sequence[SummaryRow]) -> None:
+        self._say(headline)
+        for label, value in rows:
+            self._say(f"  {label}: {value}")
+
+    def close(self) -> None:
+        return
+
+    def _say(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def plain_line(row: UpdateRow) -> str:
+    skipped = " skipped, nothing to learn from" if row.status == "skipped" else ""
+    parts = []
+    for field in FIELDS:
+        value = row.values.get(field.key)
+        if value is not None:
+            parts.append(f"{field.title} {field.write(value)}")
+        if field.key == "reward/mean" and row.change is not None and parts:
+            parts[-1] += f" ({text.signed(row.change)})"
+    return f"update {row.update}/{row.total}{skipped}: " + ", ".join([*parts, *_time(row)])
+
+
+def _time(row: UpdateRow) -> list[str]:
+    total = row.values.get(UPDATE_SECONDS)
+    if total is None:
+        return []
+    split = " + ".join(
+        f"{stage} {text.seconds(took)}" for stage, took in row.stage_seconds().items()
+    )
+    return [text.seconds(total) + (f" = {split}" if split else "")]

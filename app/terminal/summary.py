@@ -1,0 +1,67 @@
+"""The last word on a run: did the reward move, where is the adapter, how is it used."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.terminal.history import RunHistory
+from app.text import duration, neutralise, score, signed, size
+from trainer.monitor import Outcome, RunInfo
+
+SummaryRow = tuple[str, str]
+
+
+def headline(history: RunHistory, outcome: Outcome) -> str:
+    verb = {"completed": "Finished", "stopped": "Stopped after", "failed": "Failed after"}
+    count = f"{outcome.updates} of {history.info.updates} updates in {duration(history.elapsed)}"
+    return f"{verb[outcome.status]} {count}."
+
+
+def summary_rows(
+    history: RunHistory, outcome: Outcome, observe_file: Path | None
+) -> list[SummaryRow]:
+    rows = [_reward(history)] if history.rewards else []
+    if outcome.output is None:
+        # Why a run failed is the command's to say, where it ends with an error.
+        why = f": {neutralise(outcome.message)}" if outcome.status != "failed" else ""
+        rows.append(("result", f"none was written{why}"))
+    else:
+        rows += _result(history.info, Path(outcome.output))
+    if observe_file is not None:
+        rows.append(("records", shown_path(observe_file)))
+    return rows
+
+
+def shown_path(path: Path) -> str:
+    """The path as one would type it from here, where that is shorter."""
+    absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow the user's links
+    return neutralise(min(os.path.relpath(absolute), absolute, key=len))
+
+
+def _reward(history: RunHistory) -> SummaryRow:
+    ends = history.first_and_last()
+    if ends is None:
+        return "reward", score(history.rewards[-1])
+    first, last, count = ends
+    each = (
+        f"mean of the first {count} updates → of the last {count}" if count > 1 else "first → last"
+    )
+    return "reward", f"{score(first)} → {score(last)} ({signed(last - first)}), {each}"
+
+
+def _result(info: RunInfo, output: Path) -> list[SummaryRow]:
+    weighs = f" ({size(output.stat().st_size)})" if output.is_file() else ""
+    where = shlex.quote(shown_path(output))
+    if _kind(info.params) == "model":
+        return [("model", shown_path(output) + weighs), ("use it", f"llama-cli -m {where}")]
+    base = shlex.quote(shown_path(Path(info.model)))
+    use = f"llama-cli -m {base} --lora {where}"
+    return [("adapter", shown_path(output) + weighs), ("use it", use)]
+
+
+def _kind(params: Mapping[str, object]) -> object:
+    output = params.get("output")
+    return output.get("kind", "adapter") if isinstance(output, Mapping) else "adapter"

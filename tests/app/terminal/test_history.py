@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from app.terminal.history import RunHistory
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def history(info, clock) -> RunHistory:
+    return RunHistory(info, clock)
+
+
+def test_the_change_is_against_the_update_before(history):
+    rows = [history.add(n + 1, "trained", {"reward/mean": r}) for n, r in enumerate((0.2, 0.5))]
+    assert rows[0].change is None
+    assert rows[1].change == pytest.approx(0.3)
+
+
+def test_time_left_comes_from_the_last_updates_and_leaves_out_the_loading(history, clock):
+    history.progress("prepare", 1, 3)
+    clock.now += 60
+    history.progress("generate", 0, 32)
+    assert history.seconds_left() is None
+    for update in range(1, 5):
+        clock.now += 10
+        history.add(update, "trained", {})
+    assert history.seconds_left() == pytest.approx(200)
+    clock.now += 4
+    assert history.seconds_left() == pytest.approx(196)
+    clock.now += 1000
+    assert history.seconds_left() == pytest.approx(190), "an update that drags on is not over"
+
+
+def test_the_share_done_grows_within_an_update_as_its_stages_took_before(history, values):
+    history.add(1, "trained", values)
+    history.progress("generate", 16, 32)
+    assert history.fraction_done() == pytest.approx((1 + 0.5 * 5.2 / 9.8) / 24)
+    history.progress("train", 0, 8)
+    assert history.fraction_done() == pytest.approx((1 + (5.2 + 0.1 + 1.3) / 9.8) / 24)
+
+
+def test_first_and_last_are_five_updates_or_half_of_a_short_run(history):
+    assert history.first_and_last() is None
+    for update, reward in enumerate((0.0, 0.2, math.nan, 0.4), start=1):
+        history.add(update, "trained", {"reward/mean": reward})
+    assert history.first_and_last() == (0.0, 0.4, 1)
+    for update in range(5, 17):
+        history.add(update, "trained", {"reward/mean": 1.0})
+    first, last, count = history.first_and_last()
+    assert (first, last, count) == (pytest.approx(2.6 / 5), 1.0, 5)
+
+
+def test_an_update_without_a_reward_leaves_no_mark(history):
+    row = history.add(1, "skipped", {})
+    assert row.change is None
+    assert history.rewards == []
+    assert history.finished_updates == 1

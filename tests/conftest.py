@@ -1,0 +1,51 @@
+"""Models that the tests share: SmolLM2, the bundled tiny model, and random ones of any shape."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent))
+
+from models import RandomLlama, write_random_llama  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout's top folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct Q4_1, fetched into ``models/`` the first time."""
+    from app.fetch import fetch_model
+
+    return fetch_model("smollm2-135m", ROOT / "models")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Path:
+    return ROOT / "examples" / "tiny" / "tiny.gguf"
+
+
+@pytest.fixture(scope="session")
+def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Write a random-weight llama model; keyword arguments are those of `RandomLlama`."""
+
+    def make(**options: object) -> Path:
+        folder = tmp_path_factory.mktemp("random-llama")
+        return write_random_llama(folder / "model.gguf", RandomLlama(**options))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep copies of models out of the user's cache; a folder given from outside is kept."""
+    os.environ.setdefault("RETROGRAD_CACHE", str(tmp_path_factory.mktemp("cache")))

@@ -1,0 +1,92 @@
+import pytest
+
+from trainer.config import load_config, refuse_unavailable, resolved_params
+from trainer.errors import ConfigError
+
+RULER = {
+    "grpo.judge_weight": "0.35",
+    "grpo.judge_failure": '"fail"',
+    "grpo.max_judge_dropped_fraction": "0.2",
+    "grpo.judge.type": '"ruler"',
+    "grpo.judge.base_url": '"http://127.0.0.1:8080/v1"',
+    "grpo.judge.model": '"small"',
+}
+INIT = {"lora.rank": None, "lora.alpha": None, "lora.init_adapter": '"start.gguf"'}
+
+
+def refused(config) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        refuse_unavailable(config)
+    return str(caught.value).split("\n\n")
+
+
+def test_the_documented_grpo_example_is_available(load):
+    refuse_unavailable(load())
+
+
+def test_every_available_control_passes(load):
+    refuse_unavailable(
+        load(
+            {
+                "run.verbose": "true",
+                "observe.directory": '"seen"',
+                "grpo.kl_coefficient": "0.01",
+                "grpo.importance_sampling_level": '"sequence"',
+                "grpo.overlong_penalty.buffer_tokens": "16",
+                "grpo.overlong_penalty.max_penalty": "1.0",
+                "grpo.kl_schedule.warmup_updates": "10",
+                "grpo.kl_schedule.target": "0.05",
+                "output.kind": '"adapter"',
+                "audit.enabled": "false",
+                "metrics.": "",
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("base", ["ppo", "sft"])
+def test_other_algorithms_load_and_are_refused(load, base):
+    (message,) = refused(load(base=base))
+    assert message.endswith(
+        f'run.toml:2: run.algorithm = "{base}" is not available yet: choose another value, or '
+        "wait for a later version."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject"),
+    [
+        ({"evaluation.data": '"held.jsonl"'}, "evaluation"),
+        ({"checkpoint.": ""}, "checkpoint"),
+        ({"metrics.tensorboard_dir": '"boards"'}, "metrics.tensorboard_dir"),
+        ({"reference.model": '"other.gguf"'}, "reference"),
+        ({"grpo.dynamic_sampling.max_resample_factor": "3"}, "grpo.dynamic_sampling"),
+        ({"output.kind": '"model"'}, 'output.kind = "model"'),
+        (INIT, "lora.init_adapter"),
+        ({"audit.every": "2"}, "audit.enabled = true"),
+        ({"audit.enabled": "true"}, "audit.enabled = true"),
+    ],
+)
+def test_what_comes_later_is_refused_by_name(load, changes, subject):
+    (message,) = refused(load(changes))
+    assert f": {subject} is not available yet" in message
+
+
+def test_a_judge_is_refused_with_its_keys_and_their_lines(load):
+    config = load(RULER)
+    messages = refused(config)
+    for key in ("judge", "judge_weight", "judge_failure", "max_judge_dropped_fraction"):
+        place = config.where(f"grpo.{key}")
+        assert any(text.startswith(f"{place}: grpo.{key} is not") for text in messages)
+    assert len(messages) == 4
+
+
+def test_a_section_without_effect_is_not_stored_as_if_it_had_one(load):
+    assert resolved_params(load())["audit"] is None
+    assert resolved_params(load({"audit.enabled": "false"}))["audit"]["enabled"] is False
+
+
+def test_an_inline_section_is_found_too(write, text_of):
+    text = 'evaluation = { data = "held.jsonl" }\n' + text_of["grpo"]
+    (message,) = refused(load_config(write(text)))
+    assert ":1: evaluation is not available yet" in message

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from trainer.errors import ConfigError, ModelError
+from trainer.gguf.architecture import describe
+from trainer.gguf.file import GgufFile
+from trainer.gguf.tensors import check_tensors, select_targets
+
+
+def test_head_size_need_not_be_width_over_heads(random_llama):
+    a = describe(GgufFile(random_llama(width=64, heads=8, kv_heads=2, head_size=24)))
+    assert (a.query_width, a.kv_width, a.head_size) == (192, 48, 24)
+
+
+def test_tied_output_is_told_by_its_absence(random_llama):
+    assert describe(GgufFile(random_llama(tied=True))).tied
+    assert not describe(GgufFile(random_llama(tied=False))).tied
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"architecture": "mamba"}, r"'mamba' is not supported; retrograd trains llama"),
+        ({"extra": (("llama.expert_count", 8),)}, "mixture of experts"),
+        ({"extra": (("split.count", 2),)}, "one part of a model in 2 files"),
+        ({"extra": (("llama.rope.scaling.type", "yarn"),)}, "'yarn' is not supported"),
+        ({"heads": 6, "kv_heads": 4}, "cannot share"),
+        ({"extra": (("general.type", "adapter"),)}, "this is an adapter"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(random_llama, options, words):
+    with pytest.raises(ModelError, match=words):
+        describe(GgufFile(random_llama(**options)))
+
+
+def test_a_missing_tensor_is_named(random_llama):
+    file = GgufFile(random_llama(drop=("blk.1.ffn_up.weight",)))
+    with pytest.raises(ModelError, match=r"1 tensors are missing, first blk\.1\.ffn_up\.weight"):
+        check_tensors(file, describe(file))
+
+
+def test_a_tensor_of_another_shape_is_named(random_llama):
+    file = GgufFile(random_llama(ff_width=96, extra=()))
+    wider = describe(GgufFile(random_llama(ff_width=128)))
+    with pytest.raises(ModelError, match=r"has shape \(96, 64\)"):
+        check_tensors(file, wider)
+
+
+def test_targets_by_alias_pattern_and_auto(random_llama):
+    a = describe(GgufFile(random_llama(layers=2)))
+    assert select_targets(a, ["q", "blk.1.ffn_*"]) == [
+        "blk.0.attn_q.weight",
+        "blk.1.attn_q.weight",
+        "blk.1.ffn_gate.weight",
+        "blk.1.ffn_up.weight",
+        "blk.1.ffn_down.weight",
+    ]
+    assert len(select_targets(a, ["auto"])) == 14
+
+
+def test_a_target_that_matches_nothing_lists_the_candidates(random_llama):
+    a = describe(GgufFile(random_llama()))
+    with pytest.raises(ConfigError, match=r"'attn_qkv' matches no matrix .* q, k, v, o, ffn_up"):
+        select_targets(a, ["q", "attn_qkv"])

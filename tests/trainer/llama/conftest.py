@@ -1,0 +1,4 @@
+"""The model of a clone's ``models`` folder, where there is one, and adapters for it."""
+
+from __future__ import annotations
+

@@ -1,0 +1,106 @@
+"""Real reward programs in a temporary folder, and a check that none outlives its test."""
+
+import textwrap
+import uuid
+
+import psutil
+import pytest
+
+from trainer.chat.messages import Message, PromptLine
+from trainer.reward.program import RewardRequest, open_reward_program
+
+# What a well-behaved persistent program does before and around its scoring.
+GREET = """\
+import json, sys, time
+json.loads(sys.stdin.readline())
+print(json.dumps({"protocol": "retrograd-reward/1"}), flush=True)
+
+def reply(request, reward=1.0, **extra):
+    echo = {name: request[name] for name in ("_retrograd_batch", "_retrograd_index")}
+    print(json.dumps({"reward": reward, **extra, **echo}), flush=True)
+"""
+
+# A whole batch is read before `answer(requests)` runs; then its end is echoed.
+BATCHES = """
+requests = []
+for line in sys.stdin:
+    message = json.loads(line)
+    if "_retrograd_batch_end" not in message:
+        requests.append(message)
+        continue
+    answer(requests)
+    requests = []
+    print(line.strip(), flush=True)
+"""
+
+MARK = "REWARD_TEST_MARK"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(monkeypatch):
+    """Every process a test starts inherits a mark; afterwards nobody alive may carry it."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    yield
+    assert psutil.Process().children(recursive=True) == []
+    assert marked_processes(mark) == []
+
+
+def marked_processes(mark):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.fixture
+def requests_of():
+    return make_requests
+
+
+def make_requests(*completions, **metadata):
+    messages = (
+        Message("system", "Be brief."),
+        Message("user", "Hi"),
+        Message("assistant", "Hello"),
+        Message("user", "What is 2 + 2?"),
+    )
+    prompt = PromptLine(line=7, messages=messages, metadata=metadata, rubric=None, key="k")
+    return [RewardRequest(prompt, completion) for completion in completions]
+
+
+@pytest.fixture
+def open_program(tmp_path):
+    """Writes a program's source to reward.py and opens it; a shell script when it has `#!`."""
+
+    def open_(source, mode="persistent", timeout=20.0, judge=False, exchange=None):
+        source = textwrap.dedent(source)
+        path = tmp_path / ("reward.sh" if source.startswith("#!") else "reward.py")
+        path.write_text(source)
+        path.chmod(0o755)
+        command = ["./reward.sh"] if path.suffix == ".sh" else ["python3", "reward.py"]
+        return open_reward_program(
+            command,
+            mode=mode,
+            timeout_seconds=timeout,
+            folder=tmp_path,
+            judge_allowed=judge,
+            exchange=exchange,
+        )
+
+    return open_
+
+
+@pytest.fixture
+def answering(open_program):
+    """A persistent program from the body of `def answer(requests)`."""
+
+    def open_(body, **options):
+        function = "def answer(requests):\n" + textwrap.indent(textwrap.dedent(body), "    ")
+        return open_program(GREET + function + BATCHES, **options)
+
+    return open_

@@ -1,0 +1,111 @@
+"""A group of answers on its way from the sampler to the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.advantages import group_advantages, has_signal, overlong_penalty
+from trainer.chat.messages import Prompt
+from trainer.config.grpo import GrpoSection
+from trainer.model.packing import Ids
+from trainer.monitor.protocol import GroupRecord, SkipReason, Trajectory
+from trainer.reward.program import RewardReply
+from trainer.rollout.answers import Answer
+
+
+@dataclass(slots=True)
+class Group:
+    """The answers to one prompt of one update, with what was decided about each.
+
+    ``rewards`` (G,) are those trained on, ``live`` (G,) is True for answers that count, and
+    ``advantages`` (G,) are zero for those that do not. ``old`` and ``reference`` hold, for each
+    *live* answer in order, its token log-probabilities (n,) once they were scored.
+    """
+
+    index: int
+    prompt: Prompt
+    answers: Sequence[Answer]
+    replies: Sequence[RewardReply]
+    rewards: Tensor
+    live: Tensor
+    advantages: Tensor
+    old: list[Tensor] | None = None
+    reference: list[Tensor] | None = None
+    members: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.members = torch.nonzero(self.live).flatten().tolist()
+
+    @property
+    def trainable(self) -> bool:
+        return has_signal(self.rewards, self.live)
+
+    @property
+    def zero_signal(self) -> bool:
+        """All its rewards are the same, whatever was masked."""
+        return not has_signal(self.rewards, torch.ones_like(self.live))
+
+    @property
+    def live_tokens(self) -> list[Ids]:
+        return [self.answers[i].tokens for i in self.members]
+
+    def sampler_logprobs(self, device: torch.device) -> list[Tensor]:
+        """The sampler's own log-probabilities of each live answer."""
+        return [torch.from_numpy(self.answers[i].logprobs).to(device) for i in self.members]
+
+    def record(self) -> GroupRecord:
+        return GroupRecord(
+            self.index, self.prompt.line, [self._trajectory(i) for i in range(len(self.answers))]
+        )
+
+    def _trajectory(self, i: int) -> Trajectory:
+        trained = self.trainable and bool(self.live[i])
+        return Trajectory(
+            member=i,
+            answer=self.answers[i],
+            reward=float(self.rewards[i]),
+            reward_raw=self.replies[i].reward,
+            judge_term=0.0,
+            parts=self.replies[i].parts,
+            advantage=float(self.advantages[i]),
+            trained=trained,
+            skip_reason=None if trained else self._skip_reason(i),
+        )
+
+    def _skip_reason(self, i: int) -> SkipReason:
+        return "zero_signal" if self.live[i] else "truncated"
+
+
+def form_group(
+    index: int,
+    prompt: Prompt,
+    answers: Sequence[Answer],
+    replies: Sequence[RewardReply],
+    section: GrpoSection,
+) -> Group:
+    """Turn the program's rewards into advantages, in the order that the method prescribes:
+    overlong penalty, truncation mask, baseline over the live, groups without signal."""
+    rewards = torch.tensor([r.reward for r in replies], dtype=torch.float32)
+    penalty = section.overlong_penalty
+    if penalty is not None:
+        rewards = rewards + overlong_penalty(
+            torch.tensor([len(a.tokens) for a in answers]),
+            max_new_tokens=section.sampling.max_new_tokens,
+            buffer_tokens=penalty.buffer_tokens,
+            max_penalty=penalty.max_penalty,
+        )
+    masked = [section.mask_truncated and a.truncated for a in answers]
+    live = ~torch.tensor(masked, dtype=torch.bool)
+    return Group(
+        index=index,
+        prompt=prompt,
+        answers=answers,
+        replies=replies,
+        rewards=rewards,
+        live=live,
+        advantages=group_advantages(rewards, live, section.baseline),
+    )

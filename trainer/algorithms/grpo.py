@@ -1,0 +1,236 @@
+"""Group relative policy optimisation: the loop.
+
+GRPO (Shao et al., DeepSeekMath, arXiv 2402.03300) as corrected by Dr. GRPO (Liu et al., arXiv
+2503.20783) and refined by DAPO (Yu et al., arXiv 2503.14476). Where this loop differs from a
+reader's expectation:
+
+1. One optimizer step for each group, not one for the batch; groups are shuffled in each pass.
+2. Groups without signal take no part in any step, the KL penalty's included.
+3. ``old`` is the trainer's own log-probability of the sampled ids, so a ratio is exactly 1 before
+   the first step; what the sampler computed differently is corrected by a truncated weight.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from trainer.algorithms import metrics
+from trainer.algorithms.groups import Group, form_group
+from trainer.algorithms.optimise import GrpoObjective, PassStats, run_pass, score_groups, shuffled
+from trainer.algorithms.order import PromptOrder
+from trainer.algorithms.schedules import KlSchedule, learning_rate_factor
+from trainer.algorithms.stopwatch import Stopwatch
+from trainer.config.models import GrpoConfig
+from trainer.errors import TrainingError
+from trainer.export import write
+from trainer.model.learner import Learner
+from trainer.monitor.protocol import Event, Monitor, Stage
+from trainer.reward.program import RewardProgram, RewardRequest
+from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.seeds import answer_seed
+
+
+@dataclass(slots=True)
+class Grpo:
+    """Everything that a run holds open. ``completed`` counts the updates that are behind it."""
+
+    config: GrpoConfig
+    order: PromptOrder
+    engine: RolloutEngine
+    reward: RewardProgram
+    learner: Learner
+    monitor: Monitor
+    completed: int = 0
+    stalled: int = 0
+    kl_coefficient: float = field(init=False)
+    _process: psutil.Process = field(default_factory=psutil.Process)
+
+    def __post_init__(self) -> None:
+        schedule = self._kl_schedule()
+        self.kl_coefficient = schedule.first() if schedule else self.config.grpo.kl_coefficient
+        self._process.cpu_percent()
+
+    def train(self) -> None:
+        """Run the updates that are left, until the end or until the monitor asks to stop.
+
+        An update that fails leaves the adapter as the last completed update made it. Raises
+        TrainingError (guard, stall, non-finite numbers), RewardError, and RolloutStopped when the
+        monitor asked while answers were being written.
+        """
+        while self.completed < self.config.grpo.updates and not self.monitor.should_stop():
+            before = self.learner.adapter.state()
+            try:
+                self.update(self.completed + 1)
+            except BaseException:
+                self.learner.adapter.load_state(before)
+                raise
+
+    def update(self, update: int) -> None:
+        """Sample, score, take advantages, make the passes, report, hand the adapter over."""
+        watch = Stopwatch()
+        groups = self.collect(update, watch)
+        trained = [g for g in groups if g.trainable]
+        passes = self.optimise(update, trained, watch) if trained else []
+        if passes:
+            with watch("swap"):
+                self.hand_over()
+        self.report(update, groups, passes, watch)
+        self.completed = update
+        self._check_stall(groups, bool(passes))
+
+    # -- collecting ------------------------------------------------------------------------------
+
+    def collect(self, update: int, watch: Stopwatch) -> list[Group]:
+        """The update's groups, sampled and scored."""
+        section = self.config.grpo
+        first = (update - 1) * section.prompts_per_update
+        prompts = [self.order.at(first + i) for i in range(section.prompts_per_update)]
+        seeds = [
+            [answer_seed(section.sampling.seed, update, slot, m) for m in range(section.group_size)]
+            for slot in range(len(prompts))
+        ]
+        with watch("generate"):
+            answers = self.engine.sample(
+                [p.tokens for p in prompts],
+                seeds,
+                on_progress=self._progress("generate"),
+                should_stop=self.monitor.should_stop,
+            )
+        requests = [
+            RewardRequest(prompt.line, a.text)
+            for prompt, group in zip(prompts, answers, strict=True)
+            for a in group
+        ]
+        with watch("reward"):
+            replies = self.reward.score(requests, self._progress("reward"))
+        size = section.group_size
+        return [
+            form_group(i, prompt, group, replies[i * size : (i + 1) * size], section)
+            for i, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
+        ]
+
+    # -- optimising ------------------------------------------------------------------------------
+
+    def optimise(self, update: int, groups: Sequence[Group], watch: Stopwatch) -> list[PassStats]:
+        """``grpo_epochs`` passes over the groups that carry signal."""
+        section, seed = self.config.grpo, self.config.grpo.sampling.seed
+        orders = [shuffled(groups, seed, update, epoch) for epoch in range(section.grpo_epochs)]
+        with watch("score"):
+            score_groups(
+                self.learner,
+                groups,
+                first=orders[0][0],
+                with_reference=section.kl_coefficient > 0,
+                on_progress=self._progress("score"),
+            )
+        objective = GrpoObjective(section, self.config.training, self.kl_coefficient)
+        progress = self._progress("train")
+        done, total = 0, len(groups) * section.grpo_epochs
+
+        def on_step() -> None:
+            nonlocal done
+            done += 1
+            progress(done, total)
+
+        with watch("train"), self.learner.counting():
+            return [
+                run_pass(self.learner, objective, order, self._rates(update, epoch), on_step)
+                for epoch, order in enumerate(orders)
+            ]
+
+    def _rates(self, update: int, epoch: int) -> list[float]:
+        """The learning rate of each step of a pass.
+
+        The schedule counts the steps that the configuration plans, whether or not a group carried
+        signal, so that a run always ends where its schedule does.
+        """
+        section, training = self.config.grpo, self.config.training
+        per_pass = section.prompts_per_update
+        total = section.updates * section.grpo_epochs * per_pass
+        first = ((update - 1) * section.grpo_epochs + epoch) * per_pass
+        return [
+            training.lr
+            * learning_rate_factor(first + i, total, training.warmup_steps, training.lr_scheduler)
+            for i in range(per_pass)
+        ]
+
+    def hand_over(self) -> None:
+        """Give the trained adapter to the sampler, in F32 whatever the exported type will be."""
+        with tempfile.TemporaryDirectory(prefix="retrograd-") as folder:
+            path = Path(folder) / "adapter.gguf"
+            write(path, self.learner.adapter, dtype="f32")
+            self.engine.swap_adapter(path)
+
+    # -- reporting -------------------------------------------------------------------------------
+
+    def report(
+        self, update: int, groups: Sequence[Group], passes: Sequence[PassStats], watch: Stopwatch
+    ) -> None:
+        self.monitor.trajectories(update, [g.record() for g in groups])
+        tokens = sum(p.tokens for p in passes)
+        values = (
+            metrics.reward_metrics(groups)
+            | metrics.completion_metrics(groups)
+            | metrics.batch_metrics(groups)
+            | metrics.sampler_metrics(groups, self.config.training)
+            | metrics.reference_metrics(groups)
+            | metrics.throughput_metrics(groups, watch.seconds, tokens)
+            | metrics.system_metrics(self._process)
+            | watch.metrics()
+        )
+        if passes:
+            rate = self._rates(update, len(passes) - 1)[-1]
+            values |= metrics.packing_metrics(self.learner.counts)
+            values |= metrics.policy_metrics(passes, self.kl_coefficient, rate, self.learner.steps)
+        self.monitor.metrics(update, "trained" if passes else "skipped", values)
+        self._follow_kl(update, values.get("policy/kl"))
+
+    def _kl_schedule(self) -> KlSchedule | None:
+        section = self.config.grpo
+        if section.kl_schedule is None:
+            return None
+        return KlSchedule(
+            section.kl_coefficient, section.kl_schedule.warmup_updates, section.kl_schedule.target
+        )
+
+    def _follow_kl(self, update: int, measured: float | None) -> None:
+        schedule = self._kl_schedule()
+        if schedule:
+            self.kl_coefficient = schedule.next(self.kl_coefficient, update, measured)
+
+    def _check_stall(self, groups: Sequence[Group], trained: bool) -> None:
+        self.stalled = 0 if trained else self.stalled + 1
+        most = self.config.grpo.max_stalled_updates
+        if trained:
+            return
+        values = metrics.reward_metrics(groups)
+        spread = f"from {values['reward/min']:.3g} to {values['reward/max']:.3g}"
+        if most and self.stalled >= most:
+            raise TrainingError(
+                f"no group of the last {self.stalled} updates carried signal "
+                f"(grpo.max_stalled_updates = {most}): within each group all rewards are equal, or "
+                f"fewer than two answers count. In the last update rewards went {spread}. The "
+                f"reward is too easy or too hard for this model, or answers are cut off: look at "
+                f"them with `retrograd check --sample 8`, give partial credit, or change the "
+                f"prompts."
+            )
+        self.monitor.event(
+            Event("info", "update_skipped", f"no group carried signal; rewards {spread}")
+        )
+
+    def _progress(self, stage: Stage) -> _Progress:
+        return _Progress(self.monitor, stage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    monitor: Monitor
+    stage: Stage
+
+    def __call__(self, done: int, total: int) -> None:
+        self.monitor.progress(self.stage, done, total)

@@ -1,0 +1,165 @@
+"""What an update's numbers are called, and how each is computed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from trainer.algorithms import losses
+from trainer.algorithms.groups import Group
+from trainer.algorithms.optimise import PassStats
+from trainer.config.training import TrainingSection
+from trainer.model.learner import PassCounts
+
+Metrics = dict[str, float]
+
+
+def reward_metrics(groups: Sequence[Group]) -> Metrics:
+    """Over every sampled answer; ``reward/mean`` and its kin are of the rewards that are trained
+    on (after the overlong penalty), ``reward/verifiable_mean`` of the program's own."""
+    rewards = torch.cat([g.rewards for g in groups]).double()
+    raw = [r.reward for g in groups for r in g.replies]
+    values = {
+        "reward/mean": float(rewards.mean()),
+        "reward/min": float(rewards.min()),
+        "reward/max": float(rewards.max()),
+        "reward/std": float(rewards.std(correction=0)),
+        "reward/group_std": float(
+            np.mean([float(g.rewards.double().std(correction=0)) for g in groups])
+        ),
+        "reward/verifiable_mean": float(np.mean(raw)),
+    }
+    parts: dict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        for reply in group.replies:
+            for name, value in reply.parts.items():
+                parts[name].append(value)
+    return values | {f"reward/parts/{n}": float(np.mean(v)) for n, v in parts.items()}
+
+
+def completion_metrics(groups: Sequence[Group]) -> Metrics:
+    """Over every sampled answer; a duplicate is an answer whose ids another of its group has."""
+    lengths = [len(a.tokens) for g in groups for a in g.answers]
+    distinct = sum(len({a.tokens.tobytes() for a in g.answers}) for g in groups)
+    return {
+        "completions/length_mean": float(np.mean(lengths)),
+        "completions/length_min": float(min(lengths)),
+        "completions/length_max": float(max(lengths)),
+        "completions/truncation_fraction": float(
+            np.mean([a.truncated for g in groups for a in g.answers])
+        ),
+        "completions/duplicate_fraction": 1.0 - distinct / len(lengths),
+    }
+
+
+def batch_metrics(groups: Sequence[Group]) -> Metrics:
+    trained = [g for g in groups if g.trainable]
+    count = sum(len(g.answers) for g in groups)
+    sizes = [float(g.advantages[g.live].abs().sum()) for g in trained]
+    answers = sum(len(g.members) for g in trained)
+    return {
+        "batch/zero_std_group_fraction": sum(g.zero_signal for g in groups) / len(groups),
+        "batch/trained_fraction": answers / count,
+        "batch/advantage_abs_mean": sum(sizes) / answers if answers else 0.0,
+    }
+
+
+def policy_metrics(
+    passes: Sequence[PassStats], kl_coefficient: float, learning_rate: float, steps: int
+) -> Metrics:
+    """Averages over the update's passes, except where a name says otherwise: ``approx_kl`` is of
+    the last pass, ``entropy`` of the first (the policy that generated, but for the steps of that
+    pass), ``ratio_max`` over all."""
+    first, last = passes[0], passes[-1]
+    tokens = sum(p.tokens for p in passes)
+    values = {
+        "policy/surrogate_loss": sum(p.surrogate for p in passes) / tokens,
+        "policy/total_loss": float(np.mean([p.loss / len(p.norms) for p in passes])),
+        "policy/approx_kl": last.drift / last.tokens,
+        "policy/clip_fraction": float(np.mean([p.clip_fraction for p in passes])),
+        "policy/clip_fraction_low": float(np.mean([p.clipped_low / p.tokens for p in passes])),
+        "policy/clip_fraction_high": float(np.mean([p.clipped_high / p.tokens for p in passes])),
+        "policy/entropy": first.entropy / first.tokens,
+        "policy/ratio_max": max(p.ratio_max for p in passes),
+        "optimizer/learning_rate": learning_rate,
+        "optimizer/grad_norm": float(np.mean([n for p in passes for n in p.norms])),
+        "optimizer/step": float(steps),
+    }
+    if kl_coefficient > 0:
+        values["policy/kl"] = sum(p.kl for p in passes) / tokens
+        values["policy/kl_coefficient"] = kl_coefficient
+    return values
+
+
+def reference_metrics(groups: Sequence[Group]) -> Metrics:
+    """How far the policy that generated has moved from the initial one: k3 summed over an answer,
+    in nats, averaged over the trained answers."""
+    sums = [
+        float(losses.k3(old, reference).sum())
+        for g in groups
+        if g.old is not None and g.reference is not None
+        for old, reference in zip(g.old, g.reference, strict=True)
+    ]
+    return {"policy/kl_per_answer": float(np.mean(sums))} if sums else {}
+
+
+def sampler_metrics(groups: Sequence[Group], training: TrainingSection) -> Metrics:
+    """The gap between the trainer's and the sampler's log-probabilities of the trained tokens, and
+    k3 of the sampler toward the trainer."""
+    old = [t for g in groups for t in g.old or []]
+    if not old:
+        return {}
+    mine = torch.cat(old)
+    theirs = torch.cat([t for g in groups if g.old for t in g.sampler_logprobs(mine.device)])
+    gap = (mine - theirs).abs()
+    values = {
+        "sampler/logprob_gap_mean": float(gap.mean()),
+        "sampler/logprob_gap_max": float(gap.max()),
+        "sampler/kl": float(losses.k3(theirs, mine).mean()),
+    }
+    if training.importance_correction == "token":
+        capped: Tensor = losses.bounded(mine - theirs).exp() > training.importance_cap
+        values["sampler/correction_capped_fraction"] = float(capped.float().mean())
+    return values
+
+
+def packing_metrics(counts: PassCounts) -> Metrics:
+    """``shared_prefix_fraction`` is the part of the rows that sharing prompts saved,
+    ``padding_fraction`` the part of the attention's answer rows that are padding."""
+    if not counts.passes:
+        return {}
+    padding = 1.0 - counts.suffix_rows / counts.block_rows if counts.block_rows else 0.0
+    return {
+        "packing/fanout": counts.answers / counts.passes,
+        "packing/passes": float(counts.passes),
+        "packing/shared_prefix_fraction": 1.0 - counts.rows / counts.unpacked_rows,
+        "packing/padding_fraction": padding,
+    }
+
+
+def throughput_metrics(
+    groups: Sequence[Group], timing: Mapping[str, float], trained_tokens: int
+) -> Metrics:
+    """Answer tokens a second, sampled and trained (each pass counts)."""
+    sampled = sum(len(a.tokens) for g in groups for a in g.answers)
+    values = {
+        "throughput/generate_tokens_per_second": sampled / max(timing["generate"], 1e-9),
+    }
+    if trained_tokens:
+        values["throughput/train_tokens_per_second"] = trained_tokens / max(timing["train"], 1e-9)
+    return values
+
+
+def system_metrics(process: psutil.Process) -> Metrics:
+    values = {
+        "system/rss_bytes": float(process.memory_info().rss),
+        "system/cpu_percent": process.cpu_percent(),
+    }
+    if torch.cuda.is_available():
+        values["system/gpu_bytes"] = float(torch.cuda.memory_allocated())
+    return values

@@ -1,0 +1,225 @@
+"""A model's vocabulary, as llama.cpp applies it: text to token ids and back."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import llama_cpp
+
+from trainer.errors import ModelError
+from trainer.llama.model import LlamaModel
+
+
+class Vocabulary:
+    """The token ids of one model.
+
+    ``owner`` is the open model that ``vocab`` (its native handle) belongs to; the vocabulary is
+    valid until the owner is closed. `open` reads the vocabulary of a file without its weights, and
+    `close` then closes what it opened; a shared owner is left to whoever opened it.
+
+    Raises:
+        ModelError: the model has no vocabulary.
+    """
+
+    def __init__(self, vocab: int, owner: LlamaModel) -> None:
+        self.owner = owner
+        self._vocab = vocab
+        self._owned = False
+        if llama_cpp.llama_vocab_type(vocab) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
+            raise ModelError(
+                f"{owner.path}: the file holds no vocabulary (tokenizer.ggml.model is "
+                f"{owner.metadata('tokenizer.ggml.model')}), and retrograd needs one to read text: "
+                "convert the model again together with its tokenizer"
+            )
+        self.size: int = llama_cpp.llama_vocab_n_tokens(vocab)
+        self.bos = self._valid(llama_cpp.llama_vocab_bos(vocab))
+        self.eos = self._valid(llama_cpp.llama_vocab_eos(vocab))
+        self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(vocab)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the vocabulary of a GGUF file, and none of its weights.
+
+        Raises:
+            ModelError: llama.cpp cannot read the file, or it holds no vocabulary.
+        """
+        model = LlamaModel.open(path, vocab_only=True)
+        try:
+            vocabulary = cls(model.vocab, model)
+        except ModelError:
+            model.close()
+            raise
+        vocabulary._owned = True
+        return vocabulary
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the model's default chat template."""
+        return self.owner.metadata("tokenizer.chat_template")
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """The ids of ``text``, without a token added before or after it.
+
+        With ``special`` the names of control tokens become those tokens; without, they are text
+        like any other. Half surrogate pairs, which no encoding can hold, become U+FFFD.
+        """
+        data = _utf8(text)
+        capacity = len(data) + 16
+        while True:
+            buffer = (llama_cpp.llama_token * capacity)()
+            count = llama_cpp.llama_tokenize(
+                self._handle, data, len(data), buffer, capacity, False, special
+            )
+            if count >= 0:
+                return list(buffer[:count])
+            capacity = -count
+
+    def tokenize_rest(self, text: str) -> list[int]:
+        """The ids of ``text`` where it goes on from text before it; control tokens are not parsed.
+
+        Some vocabularies put a space before any text that starts a call. A line break in front,
+        which such vocabularies never merge, takes that space, and its ids are taken off again.
+        """
+        if not self._adds_space:
+            return self.tokenize(text, special=False)
+        anchor = self.tokenize("\n", special=False)
+        return self.tokenize("\n" + text, special=False)[len(anchor) :]
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of one token, which may be a part of a character.
+
+        Control tokens have none, unless ``special`` asks for their name.
+        """
+        self._check(token)
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            count = llama_cpp.llama_token_to_piece(self._handle, token, buffer, size, 0, special)
+            if count >= 0:
+                return buffer.raw[:count]
+            size = -count
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of an answer; control and end tokens are left out.
+
+        Bytes are joined before they are decoded, so a character spread over several tokens is
+        whole; one that is cut off becomes a single U+FFFD.
+        """
+        pieces = (self.piece(token) for token in tokens if not self.is_end(token))
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def name(self, token: int | None) -> str:
+        """How a chat template writes this special token; empty for None."""
+        return "" if token is None else self.piece(token, special=True).decode("utf-8", "replace")
+
+    def is_end(self, token: int) -> bool:
+        """Whether this token ends a generation; a vocabulary may have several that do."""
+        self._check(token)
+        return bool(llama_cpp.llama_vocab_is_eog(self._handle, token))
+
+    def is_control(self, token: int) -> bool:
+        self._check(token)
+        return bool(llama_cpp.llama_vocab_is_control(self._handle, token))
+
+    def strips(self, token: int) -> tuple[bool, bool]:
+        """Whether parsing this special token swallows the white space (before, after) it."""
+        self._check(token)
+        attributes = llama_cpp.llama_vocab_get_attr(self._handle, token)
+        return (
+            bool(attributes & llama_cpp.LLAMA_TOKEN_ATTR_LSTRIP),
+            bool(attributes & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP),
+        )
+
+    @cached_property
+    def control_names(self) -> Mapping[str, int]:
+        """Text that is parsed as a control token, or as the unknown token, only where asked."""
+        kinds = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        return {name: token for name, (token, kind) in self._special.items() if kind & kinds}
+
+    @cached_property
+    def added_names(self) -> Mapping[str, int]:
+        """Text that is always parsed as one token, white space apart.
+
+        llama.cpp calls these user-defined. In some files the turn markers of the template are
+        among them, in others HTML tags or tool markers.
+        """
+        return {
+            name: token
+            for name, (token, _) in self._special.items()
+            if name not in self.control_names and not name.isspace()
+        }
+
+    @cached_property
+    def special_names(self) -> re.Pattern[str]:
+        """Finds any of `control_names` and `added_names`."""
+        return any_of({**self.control_names, **self.added_names})
+
+    @cached_property
+    def _special(self) -> dict[str, tuple[int, int]]:
+        kinds = (
+            llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
+            | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+            | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+        )
+        found = {}
+        for token in range(self.size):
+            kind = llama_cpp.llama_vocab_get_attr(self._handle, token)
+            if kind & kinds:
+                name = llama_cpp.llama_vocab_get_text(self._handle, token)
+                # A name that is not UTF-8 never occurs in text.
+                found[name.decode("utf-8", "ignore")] = (token, int(kind))
+        found.pop("", None)
+        return found
+
+    @cached_property
+    def _adds_space(self) -> bool:
+        return self.piece(self.tokenize("\n", special=False)[0]).startswith(b" ")
+
+    @property
+    def _handle(self) -> int:
+        if self.owner.pointer is None:
+            raise RuntimeError(f"{self.owner.path}: the vocabulary is used after its model closed")
+        return self._vocab
+
+    def _valid(self, token: int) -> int | None:
+        return token if 0 <= token < self.size else None
+
+    def _check(self, token: int) -> None:
+        # llama.cpp throws over the C boundary for a foreign id, which ends the process.
+        if not 0 <= token < self.size:
+            raise ValueError(f"{self.owner.path}: token id {token} is outside 0 to {self.size - 1}")
+
+    def close(self) -> None:
+        if self._owned:
+            self.owner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that finds these names, and where several begin in one place the longest."""
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) if longest_first else "(?!)")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Through UTF-16, so that two halves that stand side by side become their character.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

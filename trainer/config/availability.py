@@ -1,0 +1,91 @@
+"""What a configuration may say already but the trainer does not do yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config.base import Section
+from trainer.config.models import RunConfig
+from trainer.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A key or section whose behaviour is missing: with any value, or only with ``value``."""
+
+    key: str
+    value: str | bool | None = None
+
+    @property
+    def shown(self) -> str:
+        if self.value is None:
+            return self.key
+        value = str(self.value).lower() if isinstance(self.value, bool) else f'"{self.value}"'
+        return f"{self.key} = {value}"
+
+
+# The only place that decides: remove a row when its behaviour exists.
+UNAVAILABLE: tuple[Unavailable, ...] = (
+    Unavailable("run.algorithm", "ppo"),
+    Unavailable("run.algorithm", "sft"),
+    Unavailable("output.kind", "model"),
+    Unavailable("lora.init_adapter"),
+    Unavailable("reference"),
+    Unavailable("evaluation"),
+    Unavailable("checkpoint"),
+    Unavailable("metrics.tensorboard_dir"),
+    Unavailable("audit.enabled", True),
+    Unavailable("grpo.dynamic_sampling"),
+    Unavailable("grpo.judge"),
+    Unavailable("grpo.judge_weight"),
+    Unavailable("grpo.judge_failure"),
+    Unavailable("grpo.max_judge_dropped_fraction"),
+)
+
+
+def refuse_unavailable(config: RunConfig) -> None:
+    """Stop a run that would silently lack something its configuration asks for.
+
+    Raises:
+        ConfigError: one paragraph for each such key, with its place in the file.
+    """
+    refused = [row for row in UNAVAILABLE if _asked_for(config, row)]
+    if refused:
+        raise ConfigError(
+            "\n\n".join(
+                f"{config.where(row.key)}: {row.shown} is not available yet: "
+                f"{_remedy(row)}, or wait for a later version."
+                for row in refused
+            )
+        )
+
+
+def resolved_params(config: RunConfig) -> dict[str, Any]:
+    """Every key with the value it has, as JSON types; what is unset is there as null. A section
+    that would be on by default, but is not available yet, is null too: it had no effect."""
+    params = config.model_dump(mode="json")
+    for row in UNAVAILABLE:
+        section, _, key = row.key.partition(".")
+        if not config.given(section) and row.value is not None:
+            values = params.get(section)
+            if isinstance(values, dict) and values.get(key) == row.value:
+                params[section] = None
+    return params
+
+
+def _remedy(row: Unavailable) -> str:
+    return "remove it" if row.value is None else "choose another value"
+
+
+def _asked_for(config: RunConfig, row: Unavailable) -> bool:
+    section: Section = config
+    *outer, key = row.key.split(".")
+    for name in outer:
+        below = getattr(section, name, None)
+        if not isinstance(below, Section) or not section.given(name):
+            return False
+        section = below
+    if row.value is None:
+        return section.given(key)
+    return bool(getattr(section, key) == row.value)

@@ -1,0 +1,219 @@
+"""The sections that every algorithm has, apart from ``[training]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo
+
+from trainer.config.base import (
+    LARGEST_SEED,
+    Algorithm,
+    BrokenRule,
+    Checked,
+    LineOfText,
+    NotAllowed,
+    PathValue,
+    Section,
+    Unset,
+    texts,
+)
+
+DEFAULT_TARGETS = ("q", "k", "v", "o", "ffn_up", "ffn_down", "ffn_gate")
+DEFAULT_OPENERS = (
+    "great question",
+    "excellent question",
+    "what a great",
+    "you're absolutely right",
+    "you are absolutely right",
+    "i completely agree",
+    "what a wonderful",
+)
+
+
+def _targets(value: object, _info: ValidationInfo) -> object:
+    if value == "auto":
+        return value
+    targets = texts(value, '["q", "v"]')
+    if not targets:
+        raise NotAllowed('must name at least one target, for example ["q", "v"], or be "auto"')
+    if "auto" in targets:
+        raise NotAllowed('must be "auto" alone, outside a list, or a list of targets without it')
+    repeated = sorted({target for target in targets if targets.count(target) > 1})
+    if repeated:
+        raise NotAllowed(f"must name each target once; repeated: {', '.join(repeated)}")
+    return targets
+
+
+def _openers(value: object, _info: ValidationInfo) -> object:
+    return texts(value, '["great question"]')
+
+
+Targets = Annotated[
+    list[str] | Literal["auto"],
+    Checked(_targets, 'a list of aliases or tensor patterns, or "auto"'),
+]
+Openers = Annotated[list[str], Checked(_openers, "a list of texts")]
+
+
+class RunSection(Section):
+    """What kind of run this is."""
+
+    algorithm: Algorithm
+    """How the adapter is trained; the section of the same name holds the algorithm's own keys."""
+
+    name: Annotated[LineOfText, Unset("the file's name without its ending")]
+    """What the run is called wherever it is shown."""
+
+    verbose: bool = False
+    """Whether the log also tells what is only needed to look into a problem."""
+
+
+class ModelSection(Section):
+    """The model that the adapter is trained for."""
+
+    path: PathValue
+    """The base model, a GGUF file; it is only read. `--model` on the command line replaces it."""
+
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where tensors are computed: `auto` takes CUDA, else Apple's MPS, else the CPU; `gpu` refuses
+    to start without one."""
+
+
+class OutputSection(Section):
+    """What the run leaves behind."""
+
+    path: PathValue
+    """The file that receives the result; its folder is created. `--output` replaces it."""
+
+    kind: Literal["adapter", "model"] = "adapter"
+    """`adapter` writes a LoRA that llama.cpp loads beside the base; `model` writes the base with
+    the adapter merged in, which needs no second file."""
+
+
+class LoraSection(Section):
+    """The adapter: low-rank factors added to chosen matrices of the base."""
+
+    rank: int = Field(default=8, ge=1)
+    """Columns of each factor; memory and what can be learnt grow with it."""
+
+    alpha: float = Field(default=16.0, gt=0)
+    """The adapter's output is multiplied by alpha / rank."""
+
+    seed: int = Field(default=42, ge=0, le=LARGEST_SEED)
+    """Draws the initial factors, and the order of the rows in SFT."""
+
+    targets: Targets = Field(default_factory=lambda: list(DEFAULT_TARGETS))
+    """The matrices that get factors: aliases (`q`, `k`, `v`, `o`, `ffn_up`, `ffn_down`,
+    `ffn_gate`), tensor patterns such as `blk.*.attn_q.weight`, or `auto` for all that the model
+    has. A target without a match stops the run, with the candidates listed."""
+
+    dtype: Literal["f16", "f32"] = "f16"
+    """Number format of the exported adapter; training itself is always in F32."""
+
+    init_adapter: Annotated[PathValue | None, Unset("a new adapter")] = None
+    """A LoRA GGUF whose weights the run starts from; it brings its own rank, alpha, targets and
+    dtype, so no other key of this section may stand beside it."""
+
+    def broken_rules(self) -> Iterator[BrokenRule]:
+        if self.init_adapter is None:
+            return
+        for key in ("rank", "alpha", "seed", "targets", "dtype"):
+            if self.given(key):
+                yield BrokenRule(
+                    key,
+                    "cannot stand beside lora.init_adapter, which already fixes it: remove one "
+                    "of the two",
+                )
+
+
+class ReferenceSection(Section):
+    """Another policy than the initial one to measure the KL divergence from."""
+
+    model: PathValue
+    """A GGUF file with the base's vocabulary; it takes the memory of a second model."""
+
+
+class EvaluationSection(Section):
+    """Measures the policy on prompts that are not trained on."""
+
+    data: PathValue
+    """Held-out prompts, as JSONL."""
+
+    every_iterations: int = Field(default=1, ge=1)
+    """Updates (epochs in SFT) between two evaluations; one more always closes the run."""
+
+    max_examples: Annotated[int | None, Unset("all")] = Field(default=None, ge=1)
+    """How many examples are used, taken evenly over the file; fewer is faster and noisier."""
+
+    patience: Annotated[int | None, Unset("never stops early")] = Field(default=None, ge=1)
+    """Evaluations in a row without a better result after which the run stops."""
+
+    min_delta: float = Field(default=0.0, ge=0)
+    """By how much a result must exceed the best one so far to count as better."""
+
+
+class CheckpointSection(Section):
+    """What is kept to go on from after an interruption."""
+
+    directory: Annotated[PathValue | None, Unset("the run's own folder")] = None
+    """Where checkpoints are written."""
+
+    mode: Literal["steps", "best_eval", "steps_and_best_eval"] = "steps"
+    """Keep one every so many steps, the best one of the evaluations, or both; the last two need
+    `[evaluation]`."""
+
+    every_steps: int = Field(default=50, ge=1)
+    """Optimizer steps between two checkpoints; each is saved where the current update ends."""
+
+    keep: int = Field(default=3, ge=1)
+    """How many of the newest step checkpoints stay on disk."""
+
+    resume_from: Annotated[PathValue | None, Unset("a fresh start")] = None
+    """A checkpoint to continue exactly, as `train --resume PATH` does."""
+
+
+class MetricsSection(Section):
+    """Other places that receive the metrics."""
+
+    tensorboard_dir: Annotated[PathValue | None, Unset("not written")] = None
+    """A folder for TensorBoard event files."""
+
+
+class ObserveSection(Section):
+    """Keeps prompts, answers, rewards and advantages. The section's presence turns it on."""
+
+    directory: Annotated[PathValue | None, Unset("no file")] = None
+    """A folder in which the records are also appended to `observe.jsonl`."""
+
+    every: int = Field(default=1, ge=1)
+    """Texts are kept for every n-th update only; the summaries of all updates are kept."""
+
+    max_text_chars: int = Field(default=0, ge=0)
+    """Characters after which a stored text is cut; 0 keeps it whole."""
+
+
+class AuditSection(Section):
+    """Watches the answers for signs that the reward is being gamed."""
+
+    enabled: bool = True
+    """Whether answers are audited."""
+
+    every: int = Field(default=1, ge=1)
+    """Updates between two audits."""
+
+    max_words: int = Field(default=200, ge=1)
+    """Words above which an answer counts as verbose."""
+
+    verbosity_limit: float = Field(default=0.3, ge=0, le=1)
+    """Share of verbose answers above which a warning is raised."""
+
+    sycophancy_limit: float = Field(default=0.2, ge=0, le=1)
+    """Share of answers with a flattering opener above which a warning is raised."""
+
+    repetition_limit: float = Field(default=0.15, ge=0, le=1)
+    """Share of repeated text above which a warning is raised."""
+
+    openers: Openers = Field(default_factory=lambda: list(DEFAULT_OPENERS))
+    """Phrases that count as flattery where an answer starts with one, in any letter case."""

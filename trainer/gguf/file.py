@@ -1,0 +1,175 @@
+"""Reading a GGUF file: its metadata, and its tensors as F32 arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.errors import ModelError
+from trainer.llama import ggml
+from trainer.llama.native import start_native
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float32]
+_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor of the file. ``shape`` is in row-major order: (rows, columns) for a matrix that
+    maps ``columns`` inputs to ``rows`` outputs."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+    size: int
+
+    @property
+    def type_name(self) -> str:
+        return ggml.type_name(self.kind)
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+
+class GgufFile:
+    """A GGUF file whose header was read and whose every tensor lies within the file.
+
+    Raises ModelError for a missing, foreign, damaged or shortened file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._check_magic()
+        context = self._open()
+        try:
+            self.metadata, self.tensors = _metadata(context), _tensors(context)
+        finally:
+            ggml.library().gguf_free(context)
+        self._check_extent()
+
+    def _check_magic(self) -> None:
+        if not self.path.exists():
+            raise ModelError(
+                f"{self.path}: there is no such file. Check the path in [model], or get a model "
+                f"with `retrograd fetch`."
+            )
+        if not self.path.is_file():
+            raise ModelError(f"{self.path}: this is a folder, and a GGUF file is expected.")
+        try:
+            with self.path.open("rb") as stream:
+                head = stream.read(4)
+        except OSError as error:
+            raise ModelError(f"{self.path}: cannot be read ({error.strerror}).") from error
+        if head != _MAGIC:
+            raise ModelError(
+                f"{self.path}: not a GGUF file (it starts with {head!r}, not b'GGUF'). Convert the "
+                f"model with llama.cpp's converter, or download a .gguf file."
+            )
+
+    def _open(self) -> int:
+        log = start_native()
+        mark = log.mark()
+        context: int | None = ggml.library().gguf_init_from_file(
+            str(self.path).encode(), ggml.init_params()
+        )
+        if not context:
+            raise ModelError(
+                f"{self.path}: the header is damaged or cut short; get the file again. "
+                f"{log.quote(mark)}"
+            )
+        return context
+
+    def _check_extent(self) -> None:
+        size = self.path.stat().st_size
+        missing = [t for t in self.tensors.values() if t.offset + t.size > size]
+        if missing:
+            needed = max(t.offset + t.size for t in missing)
+            raise ModelError(
+                f"{self.path}: the file is cut short: it has {size:,} bytes and its header "
+                f"promises {needed:,} ({len(missing)} of {len(self.tensors)} tensors are not all "
+                f"there, first {missing[0].name}). Get the file again."
+            )
+
+    def get(self, key: str, convert: Callable[[Any], T], default: T | None = None) -> T:
+        """Metadata entry ``key``, converted; without a default its absence is a ModelError."""
+        if key in self.metadata:
+            value = self.metadata[key]
+            if isinstance(value, list):
+                raise ModelError(
+                    f"{self.path}: {key} has a value for each layer, which is not supported."
+                )
+            return convert(value)
+        if default is None:
+            raise ModelError(f"{self.path}: the metadata has no {key}; the file is incomplete.")
+        return default
+
+    def text(self, key: str) -> str | None:
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+    def read(
+        self, name: str, out: npt.NDArray[np.float32] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """The tensor as F32, in its row-major shape; written into ``out`` where one is given.
+
+        Raises ModelError for a type that ggml cannot turn into floats.
+        """
+        info = self.tensors[name]
+        if not ggml.can_dequantise(info.kind):
+            raise ModelError(
+                f"{self.path}: tensor {name} has type {info.type_name}, which cannot be turned "
+                f"into floats. Use another quantisation of this model."
+            )
+        target = np.empty(info.shape, np.float32) if out is None else out
+        if not (target.flags.c_contiguous and target.shape == info.shape):
+            raise ValueError(f"{name}: out must be contiguous with shape {info.shape}")
+        source = np.memmap(self.path, np.uint8, "r", info.offset, (info.size,))
+        ggml.dequantise(info.kind, source.ctypes.data, target.ctypes.data, info.count)
+        return target
+
+    def type_counts(self) -> Mapping[str, int]:
+        """How many tensors the file has of each type."""
+        return Counter(t.type_name for t in self.tensors.values())
+
+    def digest(self) -> str:
+        """SHA-256 of the whole file, in hexadecimal."""
+        with self.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _metadata(context: int) -> dict[str, ggml.Value]:
+    lib = ggml.library()
+    return {
+        lib.gguf_get_key(context, i).decode("utf-8", "replace"): ggml.scalar(context, i)
+        for i in range(lib.gguf_get_n_kv(context))
+    }
+
+
+def _tensors(context: int) -> dict[str, TensorInfo]:
+    lib = ggml.library()
+    start = lib.gguf_get_data_offset(context)
+    tensors = {}
+    for i in range(lib.gguf_get_n_tensors(context)):
+        name = lib.gguf_get_tensor_name(context, i).decode("utf-8", "replace")
+        extents = list(lib.gguf_get_tensor_ne(context, i).contents)
+        while len(extents) > 1 and extents[-1] == 1:
+            extents.pop()
+        tensors[name] = TensorInfo(
+            name,
+            tuple(reversed(extents)),
+            lib.gguf_get_tensor_type(context, i),
+            start + lib.gguf_get_tensor_offset(context, i),
+            lib.gguf_get_tensor_size(context, i),
+        )
+    return tensors

@@ -1,0 +1,108 @@
+"""A short description of any GGUF file, supported or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainer.errors import ModelError
+from trainer.gguf.architecture import describe
+from trainer.gguf.file import GgufFile
+from trainer.gguf.tensors import ALIASES, check_tensors, unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFacts:
+    """``targets`` counts the adapted matrices by alias (or by tensor name without one). ``rank`` is
+    the smallest and largest rank: llama.cpp scales each matrix by alpha over its own."""
+
+    kind: str
+    rank: tuple[int, int]
+    alpha: float
+    targets: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """``sizes`` are the decoder's dimensions by name; ``supported`` tells whether retrograd can
+    train on the file (always false for an adapter), and ``reason`` why not."""
+
+    path: Path
+    kind: Literal["model", "adapter"]
+    architecture: str
+    name: str
+    parameters: int
+    file_bytes: int
+    types: Mapping[str, int]
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    chat_template: bool = False
+    adapter: AdapterFacts | None = None
+    supported: bool = False
+    reason: str | None = None
+
+
+def inspect_file(path: Path) -> FileReport:
+    """Read the header of ``path``. Raises ModelError when it is not a whole GGUF file."""
+    file = GgufFile(path)
+    is_adapter = file.text("general.type") == "adapter"
+    reason = "an adapter: name its base in [model] path" if is_adapter else _unsupported(file)
+    return FileReport(
+        path=path,
+        kind="adapter" if is_adapter else "model",
+        architecture=file.text("general.architecture") or "none",
+        name=file.text("general.name") or "",
+        parameters=sum(t.count for t in file.tensors.values()),
+        file_bytes=path.stat().st_size,
+        types=file.type_counts(),
+        sizes={} if is_adapter else _sizes(file),
+        chat_template=bool(file.text("tokenizer.chat_template")),
+        adapter=_adapter(file) if is_adapter else None,
+        supported=reason is None,
+        reason=reason,
+    )
+
+
+def _unsupported(file: GgufFile) -> str | None:
+    try:
+        check_tensors(file, describe(file))
+    except ModelError as error:
+        return str(error).removeprefix(f"{file.path}: ")
+    bad = unreadable(file)
+    return f"tensors of types that cannot be read: {', '.join(bad[:5])}" if bad else None
+
+
+def _sizes(file: GgufFile) -> dict[str, str]:
+    """The dimensions that the metadata names, whatever the architecture."""
+    architecture = file.text("general.architecture")
+    keys = {
+        "layers": "block_count",
+        "width": "embedding_length",
+        "feed-forward width": "feed_forward_length",
+        "query heads": "attention.head_count",
+        "key/value heads": "attention.head_count_kv",
+        "trained context": "context_length",
+        "rotary base": "rope.freq_base",
+        "experts": "expert_count",
+    }
+    found = {title: file.metadata.get(f"{architecture}.{key}") for title, key in keys.items()}
+    return {title: f"{value:g}" for title, value in found.items() if isinstance(value, int | float)}
+
+
+def _adapter(file: GgufFile) -> AdapterFacts:
+    ranks = [t.shape[0] for name, t in file.tensors.items() if name.endswith(".lora_a")]
+    if not ranks:
+        raise ModelError(f"{file.path}: this adapter holds no lora_a tensor; it adapts nothing.")
+    aliases = {part: alias for alias, part in ALIASES.items()}
+    targets: dict[str, int] = {}
+    for name in file.tensors:
+        if name.endswith(".lora_a"):
+            parts = name.split(".")
+            target = (
+                aliases.get(parts[2], name.removesuffix(".lora_a")) if parts[0] == "blk" else name
+            )
+            targets[target] = targets.get(target, 0) + 1
+    alpha = file.get("adapter.lora.alpha", float, 0.0)
+    kind = file.text("adapter.type") or "unknown"
+    return AdapterFacts(kind, (min(ranks), max(ranks)), alpha, targets)

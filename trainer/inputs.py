@@ -1,0 +1,82 @@
+"""Everything that a run reads before it computes: cheap, and the source of most refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.chat.dataset import read_prompts
+from trainer.chat.messages import Prompt
+from trainer.chat.prompts import open_template, prepare_prompts
+from trainer.chat.vocabulary import Vocabulary
+from trainer.config.models import GrpoConfig
+from trainer.errors import ConfigError, ModelError
+from trainer.gguf.architecture import Architecture, describe
+from trainer.gguf.file import GgufFile
+from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The model's file and description, the prompts as tokens, and the tensors to train."""
+
+    file: GgufFile
+    architecture: Architecture
+    prompts: Sequence[Prompt]
+    targets: Sequence[str]
+
+    @property
+    def longest_prompt(self) -> int:
+        return max(len(p.tokens) for p in self.prompts)
+
+
+def read_inputs(config: GrpoConfig) -> Inputs:
+    """Read and check the model's header, the targets and every prompt.
+
+    Raises ModelError, DataError, TemplateError or ConfigError, each with the file and the cure.
+    """
+    file = GgufFile(config.model.path)
+    architecture = describe(file)
+    check_tensors(file, architecture)
+    if bad := unreadable(file):
+        raise ModelError(
+            f"{file.path}: {len(bad)} tensors are of a type that cannot be turned into floats: "
+            f"{', '.join(bad[:5])}. Use another quantisation of this model."
+        )
+    if config.training.ctx > architecture.trained_context:
+        raise ConfigError(
+            f"{config.source}: training.ctx = {config.training.ctx} is longer than the "
+            f"{architecture.trained_context} tokens that {file.path.name} was trained for. Lower "
+            f"it."
+        )
+    targets = select_targets(architecture, _wanted(config.lora.targets))
+    return Inputs(file, architecture, _read_prompts(config), targets)
+
+
+def _wanted(targets: Sequence[str] | str) -> list[str]:
+    return [targets] if isinstance(targets, str) else list(targets)
+
+
+def _read_prompts(config: GrpoConfig) -> list[Prompt]:
+    path, section = config.grpo.prompts, config.grpo
+    lines = read_prompts(path)
+    with Vocabulary.open(config.model.path) as vocabulary:
+        return prepare_prompts(
+            path,
+            lines,
+            open_template(vocabulary, config.model.path),
+            vocabulary,
+            ctx=config.training.ctx,
+            max_new_tokens=section.sampling.max_new_tokens,
+        )
+
+
+def coverage(inputs: Inputs) -> str:
+    """Which targets are trained in how many layers, for people."""
+    parts = {part: alias for alias, part in ALIASES.items()}
+    counts: dict[str, int] = {}
+    for name in inputs.targets:
+        alias = parts[name.split(".")[2]]
+        counts[alias] = counts.get(alias, 0) + 1
+    layers = inputs.architecture.layers
+    return ", ".join(a if n == layers else f"{a} ({n} of {layers})" for a, n in counts.items())

@@ -1,0 +1,328 @@
+"""A GGUF model opened by llama.cpp, and a context to run it in.
+
+Everything that owns native memory is closed explicitly (``close`` or ``with``): the order in which
+contexts, adapters and models are freed matters, and a garbage collector does not keep it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+
+from trainer.errors import ConfigError, ModelError, RetrogradError
+from trainer.llama.batch import TokenBatch
+from trainer.llama.native import start_native
+
+MAX_SEQUENCES: Final = 256
+
+_LOGIT_ROWS = 32
+_KV_F32 = 0
+_KV_F16 = 1
+_FLASH_AUTO = -1
+_FLASH_OFF = 0
+
+
+class DecodeError(RetrogradError):
+    """llama.cpp could not evaluate a batch."""
+
+
+class ContextInUseError(RetrogradError):
+    """Two threads met in one llama.cpp context."""
+
+
+class LlamaModel:
+    """The weights and the vocabulary of one GGUF file.
+
+    ``pointer`` and ``vocab`` are handles for the functions of ``llama_cpp``; they are valid until
+    `close`.
+    """
+
+    def __init__(self, path: Path, pointer: int) -> None:
+        self.path = path
+        self.pointer: int | None = pointer
+        self.vocab: int = llama_cpp.llama_model_get_vocab(pointer)
+        self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
+
+    @classmethod
+    def open(cls, path: Path, *, use_gpu: bool = False, vocab_only: bool = False) -> Self:
+        """Open ``path``; with ``vocab_only`` no weight is read and no context can be made.
+
+        Raises:
+            ModelError: there is no such file, llama.cpp refuses it, or a GPU is asked of a
+                build without one.
+        """
+        log = start_native()
+        if not path.is_file():
+            raise ModelError(f"{path}: there is no such model file")
+        if use_gpu and not llama_cpp.llama_supports_gpu_offload():
+            raise ModelError(
+                f"{path}: a GPU is asked for, and the installed llama-cpp-python was built without "
+                'GPU support: set device = "cpu", or rebuild it for your GPU'
+            )
+        mark = log.mark()
+        pointer = _load(path, use_gpu=use_gpu, vocab_only=vocab_only)
+        if pointer is None:
+            raise ModelError(f"{path}: llama.cpp cannot load this file; {log.quote(mark)}")
+        return cls(path, pointer)
+
+    def metadata(self, key: str) -> str | None:
+        """The value of a metadata key as llama.cpp prints it, or None where the file lacks it."""
+        size = 256
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            needed = llama_cpp.llama_model_meta_val_str(
+                self.pointer, key.encode(), ctypes.cast(buffer, ctypes.c_char_p), size
+            )
+            if needed < 0:
+                return None
+            if needed < size:
+                return buffer.value.decode("utf-8", "replace")
+            size = int(needed) + 1
+
+    def load_adapter(self, path: Path) -> int:
+        """Load a LoRA adapter in GGUF and return its handle; free it with `free_adapter`.
+
+        Raises:
+            ModelError: llama.cpp refuses the file for this model.
+        """
+        log = start_native()
+        mark = log.mark()
+        loaded = llama_cpp.llama_adapter_lora_init(self.pointer, bytes(path))
+        adapter = ctypes.cast(loaded, ctypes.c_void_p).value
+        if adapter is None:
+            raise ModelError(
+                f"{path}: llama.cpp cannot load this adapter for {self.path}; {log.quote(mark)}"
+            )
+        return adapter
+
+    @staticmethod
+    def free_adapter(adapter: int) -> None:
+        llama_cpp.llama_adapter_lora_free(_adapter_handle(adapter))
+
+    def close(self) -> None:
+        if self.pointer is not None:
+            llama_cpp.llama_model_free(self.pointer)
+            self.pointer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _adapter_handle(address: int) -> llama_cpp.llama_adapter_lora_p_ctypes:
+    return ctypes.cast(address, llama_cpp.llama_adapter_lora_p_ctypes)
+
+
+def _load(path: Path, *, use_gpu: bool, vocab_only: bool) -> int | None:
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = vocab_only
+    no_devices = (ctypes.c_void_p * 1)(None)
+    if not use_gpu:
+        # An empty device list as well as no layer: a GPU build would otherwise still move large
+        # products to the device.
+        params.n_gpu_layers = 0
+        params.devices = ctypes.cast(no_devices, ctypes.c_void_p)
+    pointer: int | None = llama_cpp.llama_model_load_from_file(bytes(path), params)
+    return pointer
+
+
+class LlamaContext:
+    """A key/value cache shared by many sequences, and the buffers to evaluate batches in.
+
+    The cache is one unified buffer of ``n_ctx`` cells, so a prompt that several sequences begin
+    with is held once. ``exact`` keeps keys and values in float32 and computes attention without
+    the flash kernel. One `decode` returns at most ``n_outputs_max`` rows of logits. A context
+    serves one thread at a time; a second thread is refused.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        *,
+        n_ctx: int,
+        n_batch: int,
+        n_seq_max: int,
+        exact: bool,
+        threads: int,
+    ) -> None:
+        if not 1 <= n_seq_max <= MAX_SEQUENCES:
+            raise ConfigError(
+                f"{n_seq_max} sequences at once are asked for, and llama.cpp holds 1 to "
+                f"{MAX_SEQUENCES}: lower generation_concurrency"
+            )
+        self.model = model
+        self.n_batch = n_batch
+        self.n_seq_max = n_seq_max
+        self.n_outputs_max = min(n_batch, max(n_seq_max, _LOGIT_ROWS))
+        self._threads = threads
+        self._exact = exact
+        self._lock = threading.RLock()
+        self._adapter: int | None = None
+        self._pointer: int | None = self._create(n_ctx)
+        self._memory: int = llama_cpp.llama_get_memory(self._pointer)
+        self.n_ctx: int = llama_cpp.llama_n_ctx(self._pointer)
+
+    def _create(self, n_ctx: int) -> int:
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = n_ctx
+        params.n_batch = self.n_batch
+        params.n_ubatch = min(self.n_batch, 512)
+        params.n_seq_max = self.n_seq_max
+        # The default reserves logits for every token of a batch: n_batch × vocabulary floats.
+        params.n_outputs_max = self.n_outputs_max
+        params.n_outputs_max_per_seq = 0
+        params.n_threads = self._threads
+        params.n_threads_batch = self._threads
+        params.kv_unified = True
+        params.type_k = params.type_v = _KV_F32 if self._exact else _KV_F16
+        params.flash_attn_type = _FLASH_OFF if self._exact else _FLASH_AUTO
+        log = start_native()
+        mark = log.mark()
+        pointer: int | None = llama_cpp.llama_init_from_model(self.model.pointer, params)
+        if pointer is None:
+            raise ModelError(
+                f"{self.model.path}: llama.cpp cannot make a context of {n_ctx} tokens (memory?): "
+                f"lower ctx, max_new_tokens or generation_concurrency; {log.quote(mark)}"
+            )
+        return pointer
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the context for one thread.
+
+        Raises:
+            ContextInUseError: another thread holds it.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise ContextInUseError(
+                f"{self.model.path}: another thread is using this llama.cpp context; wait for it, "
+                "or open a second one"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def decode(self, batch: TokenBatch) -> npt.NDArray[np.float32]:
+        """Evaluate ``batch`` and return the logits (wanted rows, vocabulary) in the batch's order.
+
+        The result is a view of native memory that the next call overwrites: copy what must last.
+
+        Raises:
+            DecodeError: the cache is full, the batch is invalid, or the computation failed.
+            ContextInUseError: another thread holds the context.
+        """
+        n_wanted = batch.n_wanted
+        self._check_size(batch, n_wanted)
+        log = start_native()
+        with self.exclusive():
+            mark = log.mark()
+            status = llama_cpp.llama_decode(self._pointer, batch.native())
+            if status != 0:
+                raise DecodeError(self._explain(status, len(batch)) + f"; {log.quote(mark)}")
+            if n_wanted == 0:
+                return np.empty((0, self.model.n_vocab), np.float32)
+            pointer = llama_cpp.llama_get_logits(self._pointer)
+        return np.ctypeslib.as_array(pointer, (n_wanted, self.model.n_vocab))
+
+    def _check_size(self, batch: TokenBatch, n_wanted: int) -> None:
+        # llama.cpp aborts the process on either.
+        if len(batch) > self.n_batch:
+            raise DecodeError(f"a batch of {len(batch)} tokens is over the limit of {self.n_batch}")
+        if n_wanted > self.n_outputs_max:
+            raise DecodeError(
+                f"logits of {n_wanted} tokens are asked for at once, and the context was made for "
+                f"{self.n_outputs_max}"
+            )
+
+    def _explain(self, status: int, n_tokens: int) -> str:
+        head = f"{self.model.path}: llama.cpp could not evaluate {n_tokens} tokens (status {status}"
+        if status == 1:
+            return (
+                f"{head}): no free cells for them among the cache's {self.n_ctx}, "
+                "so more is kept at once than the context was made for"
+            )
+        if status == 2:
+            return f"{head}): the computation was aborted"
+        if status == -1:
+            return f"{head}): the batch is invalid"
+        return f"{head}): the computation failed"
+
+    def copy_sequence(self, source: int, target: int) -> None:
+        """Let sequence ``target`` begin with all of ``source``; the cells are shared."""
+        with self.exclusive():
+            llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def remove_sequence(self, sequence: int) -> None:
+        """Free the cells that ``sequence`` alone holds."""
+        with self.exclusive():
+            llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def clear(self) -> None:
+        """Forget every sequence."""
+        with self.exclusive():
+            llama_cpp.llama_memory_clear(self._memory, False)
+
+    def swap_adapter(self, path: Path | None, *, scale: float = 1.0) -> None:
+        """Put the adapter of ``path`` (None: the bare model) in place of the present one.
+
+        The new one is loaded before the old one is freed: the allocator would otherwise hand out
+        the same address again, and llama.cpp, which compares addresses, would keep its old
+        computation graph. The memory is cleared because keys and values computed under the old
+        adapter are wrong under the new one.
+
+        Raises:
+            ModelError: llama.cpp refuses the file; the present adapter stays.
+        """
+        with self.exclusive():
+            new = None if path is None else self.model.load_adapter(path)
+            self._set_adapter(new, scale)
+            if self._adapter is not None:
+                self.model.free_adapter(self._adapter)
+            self._adapter = new
+            self.clear()
+
+    def _set_adapter(self, adapter: int | None, scale: float) -> None:
+        if adapter is None:
+            llama_cpp.llama_set_adapters_lora(self._pointer, None, 0, None)
+            return
+        handles = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(_adapter_handle(adapter))
+        llama_cpp.llama_set_adapters_lora(self._pointer, handles, 1, (ctypes.c_float * 1)(scale))
+
+    def close(self) -> None:
+        """Free the context, then its adapter. The model stays open."""
+        if self._pointer is None:
+            return
+        with self.exclusive():
+            llama_cpp.llama_free(self._pointer)
+            self._pointer = None
+            if self._adapter is not None:
+                self.model.free_adapter(self._adapter)
+                self._adapter = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,199 @@
+"""The one place where parameters change: passes forward and back, then an optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainer.errors import TrainingError
+from trainer.model.adapter import Adapter
+from trainer.model.decoder import Decoder
+from trainer.model.logprobs import TokenScores, score_tokens
+from trainer.model.packing import Ids, Pack, pack
+from trainer.model.passes import Fanout, plan_passes
+
+
+@dataclass(frozen=True, slots=True)
+class PassSettings:
+    """How work is cut; none of it changes a result. ``chunk`` is the most rows of logits that
+    exist at a time; ``temperature`` divides the logits."""
+
+    micro_batch: int
+    fanout: Fanout
+    recompute: bool
+    chunk: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSettings:
+    kind: Literal["adamw", "sgd"]
+    weight_decay: float
+    max_grad_norm: float
+
+
+class PassOutput(NamedTuple):
+    """One pass as a loss sees it: its scores, (N,) each; which answers of the group it holds, in
+    this order; and their lengths (K,)."""
+
+    scores: TokenScores
+    answers: tuple[int, ...]
+    lengths: Tensor
+
+
+@dataclass(slots=True)
+class PassCounts:
+    """What the passes of an update cost, for the packing metrics."""
+
+    passes: int = 0
+    answers: int = 0
+    rows: int = 0
+    unpacked_rows: int = 0
+    block_rows: int = 0
+    suffix_rows: int = 0
+
+    def add(self, packed: Pack) -> None:
+        suffix = packed.rows - packed.prefix
+        self.passes += 1
+        self.answers += len(packed.lengths)
+        self.rows += packed.rows
+        self.unpacked_rows += packed.prefix * len(packed.lengths) + suffix
+        self.suffix_rows += suffix
+        if packed.suffixes is not None:
+            self.block_rows += packed.suffixes.count * packed.suffixes.longest
+
+
+Loss = Callable[[PassOutput], Tensor]
+
+
+class Learner:
+    """A decoder, the adapter that is trained on it, and the optimizer."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        adapter: Adapter,
+        passes: PassSettings,
+        optimizer: OptimizerSettings,
+        *,
+        on_fallback: Callable[[str], None],
+    ) -> None:
+        self.decoder = decoder
+        self.adapter = adapter
+        self.settings = passes
+        self.max_grad_norm = optimizer.max_grad_norm
+        self.optimizer = _make_optimizer(adapter, optimizer)
+        self.steps = 0
+        self.counts = PassCounts()
+        self._on_fallback = on_fallback
+        self._gradients_checked = False
+
+    def score(
+        self, prompt: Sequence[int], answers: Sequence[Ids], adapter: Adapter | None
+    ) -> list[Tensor]:
+        """Each answer's token log-probabilities (n_k,) under ``adapter``; no gradient."""
+        scored: list[Tensor] = [torch.empty(0)] * len(answers)
+        with torch.no_grad():
+            for members, packed in self._passes(prompt, answers):
+                logprobs = self._score(packed, adapter).logprobs
+                for member, part in zip(
+                    members, torch.split(logprobs, list(packed.lengths)), strict=True
+                ):
+                    scored[member] = part
+        return scored
+
+    def accumulate(self, prompt: Sequence[int], answers: Sequence[Ids], loss: Loss) -> float:
+        """Add the gradient of ``loss``, summed over the passes of these answers; return the sum.
+
+        The loss of a pass must be a sum over its tokens with a divisor that does not depend on
+        the pass; then every way of cutting gives the same gradient. Raises TrainingError when a
+        loss is not finite.
+        """
+        total = 0.0
+        for members, packed in self._passes(prompt, answers):
+            self.counts.add(packed)
+            lengths = torch.tensor(packed.lengths, device=self.decoder.device)
+            value = loss(PassOutput(self._score(packed, self.adapter), members, lengths))
+            if not torch.isfinite(value):
+                raise TrainingError(
+                    f"the loss is {float(value)} after {self.steps} optimizer steps. Lower "
+                    f"training.lr, or raise kl_coefficient."
+                )
+            torch.autograd.backward(value)
+            total += float(value)
+        return total
+
+    def step(self, learning_rate: float) -> float:
+        """One optimizer step on what was accumulated; the gradient norm before clipping.
+
+        Raises TrainingError, before anything changes, when the gradient is not finite or when a
+        trained tensor has none.
+        """
+        parameters = list(self.adapter.parameters())
+        self._check_gradients()
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm))
+        if not norm < float("inf"):
+            self.optimizer.zero_grad()
+            raise TrainingError(
+                f"the gradient norm is {norm} after {self.steps} optimizer steps. Lower "
+                f"training.lr, or raise kl_coefficient."
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps += 1
+        return norm
+
+    @contextmanager
+    def counting(self) -> Iterator[PassCounts]:
+        """Count the training passes made inside."""
+        self.counts = PassCounts()
+        yield self.counts
+
+    def _score(self, packed: Pack, adapter: Adapter | None) -> TokenScores:
+        states = self.decoder.states(packed, adapter, recompute=self.settings.recompute)
+        return score_tokens(
+            states,
+            self.decoder.head,
+            packed.targets,
+            temperature=self.settings.temperature,
+            chunk=self.settings.chunk,
+        )
+
+    def _passes(
+        self, prompt: Sequence[int], answers: Sequence[Ids]
+    ) -> Iterator[tuple[tuple[int, ...], Pack]]:
+        plan = plan_passes(
+            len(prompt),
+            [len(a) for a in answers],
+            micro_batch=self.settings.micro_batch,
+            fanout=self.settings.fanout,
+        )
+        if plan.reason:
+            self._on_fallback(plan.reason)
+        for members in plan.passes:
+            yield members, pack(prompt, [answers[i] for i in members], self.decoder.device)
+
+    def _check_gradients(self) -> None:
+        if self._gradients_checked:
+            return
+        without = [n for n, p in self.adapter.named_parameters() if p.grad is None]
+        if without:
+            raise TrainingError(
+                f"{len(without)} trained tensors got no gradient, first {without[0]}; training "
+                f"would leave them as they are."
+            )
+        self._gradients_checked = True
+
+
+def _make_optimizer(adapter: Adapter, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    parameters = list(adapter.parameters())
+    if settings.kind == "sgd":
+        return torch.optim.SGD(parameters, lr=0.0, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(parameters, lr=0.0, weight_decay=settings.weight_decay)

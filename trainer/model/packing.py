@@ -1,0 +1,116 @@
+"""Packing the answers to one prompt into one pass.
+
+Notation: a pack holds a prompt of P tokens and K answers; answer k has n_k tokens. The last token
+of an answer is predicted, never read, so the answer contributes n_k − 1 input rows. T = P + Σ(n_k −
+1) rows are computed, and N = Σ n_k of the states predict an answer token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Ids = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Suffixes:
+    """How the answers' input rows lie in a padded (K', L) block, K' the answers with such rows.
+
+    ``padded`` (K'·L,) picks for each place of the block a row counted from the end of the prompt
+    (padding repeats row 0, and what is computed there is never read). ``flat`` (T − P,) picks the
+    rows back out of the block.
+    """
+
+    count: int
+    longest: int
+    padded: Tensor
+    flat: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """One pass: the prompt once, then each answer's rows.
+
+    ``tokens`` (T,) and ``positions`` (T,) are the inputs: every answer continues at position P.
+    ``states`` (N,) picks the row whose output predicts each answer token, ``targets`` (N,) are
+    those tokens, answer after answer, and ``lengths`` (K,) cuts the N results into answers.
+    ``suffixes`` is None when no answer has input rows.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    prefix: int
+    suffixes: Suffixes | None
+    states: Tensor
+    targets: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.tokens.numel()
+
+
+def packed_rows(prompt: int, lengths: Sequence[int]) -> int:
+    """The input rows T of a pack of ``lengths`` answers on a prompt of ``prompt`` tokens."""
+    return prompt + sum(n - 1 for n in lengths)
+
+
+def pack(prompt: Sequence[int], answers: Sequence[Ids], device: torch.device) -> Pack:
+    """Lay out one pass. Every answer has at least one token, and so has the prompt."""
+    if not len(prompt) or any(len(a) == 0 for a in answers):
+        raise ValueError("the prompt and every answer must have at least one token")
+    prefix = len(prompt)
+    inputs = [np.asarray(prompt, np.int64), *(a[:-1].astype(np.int64) for a in answers)]
+    positions = [np.arange(prefix), *(prefix + np.arange(len(a) - 1) for a in answers)]
+    starts = prefix + np.cumsum([0] + [len(a) - 1 for a in answers])[:-1]
+    states = [
+        np.concatenate([[prefix - 1], start + np.arange(len(a) - 1)])
+        for start, a in zip(starts, answers, strict=True)
+    ]
+
+    def tensor(parts: Sequence[npt.NDArray[np.integer]]) -> Tensor:
+        whole = np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+        return torch.from_numpy(whole).to(device)
+
+    return Pack(
+        tokens=tensor(inputs),
+        positions=tensor(positions),
+        prefix=prefix,
+        suffixes=_suffixes([len(a) - 1 for a in answers if len(a) > 1], device),
+        states=tensor(states),
+        targets=tensor(list(answers)),
+        lengths=tuple(len(a) for a in answers),
+    )
+
+
+def pack_text(tokens: Sequence[int], device: torch.device) -> Pack:
+    """A pass over one text whose every state is wanted; there are no targets."""
+    ids = torch.as_tensor(list(tokens), dtype=torch.long, device=device)
+    every = torch.arange(len(tokens), device=device)
+    nothing = torch.empty(0, dtype=torch.long, device=device)
+    return Pack(ids, every, len(tokens), None, every, nothing, ())
+
+
+def _suffixes(lengths: Sequence[int], device: torch.device) -> Suffixes | None:
+    if not lengths:
+        return None
+    longest = max(lengths)
+    padded = np.zeros((len(lengths), longest), np.int64)
+    flat = []
+    start = 0
+    for k, n in enumerate(lengths):
+        padded[k, :n] = start + np.arange(n)
+        flat.append(k * longest + np.arange(n))
+        start += n
+    return Suffixes(
+        count=len(lengths),
+        longest=longest,
+        padded=torch.from_numpy(padded.ravel()).to(device),
+        flat=torch.from_numpy(np.concatenate(flat)).to(device),
+    )

@@ -1,0 +1,59 @@
+"""Cutting the answers of a group into passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainer.errors import ConfigError
+from trainer.model.packing import packed_rows
+
+Fanout = Literal["auto", "off", "max"] | int
+
+
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """``passes`` are the answers' indices, pass by pass. ``reason`` says why fewer answers share a
+    pass than was wished; None when the wish was met."""
+
+    passes: tuple[tuple[int, ...], ...]
+    reason: str | None
+
+
+def plan_passes(
+    prompt: int, lengths: Sequence[int], *, micro_batch: int, fanout: Fanout
+) -> PassPlan:
+    """Pack answers of ``lengths`` tokens on a prompt of ``prompt`` tokens into passes.
+
+    A pass holds at most ``micro_batch`` rows and ``fanout`` answers; ``off`` puts one answer in
+    each. One answer alone always makes a pass: its rows cannot be cut. Longer answers first, so
+    that a pass holds answers of like length and little of its attention is padding.
+
+    Raises ConfigError when an explicit number, or ``max``, cannot be met.
+    """
+    if not lengths:
+        return PassPlan((), None)
+    most = {"off": 1, "auto": len(lengths), "max": len(lengths)}.get(str(fanout), fanout)
+    wished = min(int(most), len(lengths))
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    passes: list[list[int]] = [[]]
+    for i in order:
+        rows = packed_rows(prompt, [lengths[j] for j in [*passes[-1], i]])
+        if passes[-1] and (len(passes[-1]) == wished or rows > micro_batch):
+            passes.append([])
+        passes[-1].append(i)
+    widest = max(len(p) for p in passes)
+    reason = None
+    if widest < wished:
+        needed = packed_rows(prompt, [lengths[i] for i in order[:wished]])
+        reason = (
+            f"{wished} answers on a prompt of {prompt} tokens need a pass of {needed} tokens, and "
+            f"training.micro_batch allows {micro_batch}"
+        )
+        if fanout == "max" or isinstance(fanout, int):
+            raise ConfigError(
+                f"[training] shared_prefix_fanout = {fanout!r} cannot be met: {reason}. Raise "
+                f'micro_batch, or set shared_prefix_fanout to "auto".'
+            )
+    return PassPlan(tuple(tuple(p) for p in passes), reason)

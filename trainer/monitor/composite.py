@@ -1,0 +1,134 @@
+"""Several monitors behind one door, and what happens when one of them breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainer.errors import RetrogradError
+from trainer.monitor.protocol import (
+    Event,
+    GroupRecord,
+    Monitor,
+    Outcome,
+    RunInfo,
+    Stage,
+    UpdateStatus,
+)
+
+
+@dataclass(slots=True)
+class _Member:
+    monitor: Monitor
+    lost: int = 0
+    first_failure: str = ""
+    finished: bool = field(default=False)
+
+    @property
+    def name(self) -> str:
+        return type(self.monitor).__name__
+
+
+class CompositeMonitor:
+    """Passes every call to each of ``monitors``, in their order.
+
+    A monitor that cannot start fails the run before any compute: those that had started are told
+    that the run failed, and the error goes on. Once started, a monitor that raises loses that one
+    call and nothing else: the loss is counted, the other monitors get one ``monitor_failed`` event
+    for it, and when the run ends one ``monitor_losses`` event lists what each monitor missed.
+    """
+
+    def __init__(self, monitors: Sequence[Monitor]) -> None:
+        self._members = [_Member(monitor) for monitor in monitors]
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Calls lost so far, by the class name of the monitor that raised."""
+        counts: dict[str, int] = {}
+        for member in self._members:
+            if member.lost:
+                counts[member.name] = counts.get(member.name, 0) + member.lost
+        return counts
+
+    def run_started(self, info: RunInfo) -> None:
+        for index, member in enumerate(self._members):
+            try:
+                member.monitor.run_started(info)
+            except BaseException as error:
+                self._abandon(self._members[:index], f"{member.name} could not start: {error}")
+                if isinstance(error, RetrogradError) or not isinstance(error, Exception):
+                    raise
+                raise RetrogradError(
+                    f"{member.name} could not start, so the run was not begun: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        self._tell_all(lambda monitor: monitor.progress(stage, done, total))
+
+    def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None:
+        self._tell_all(lambda monitor: monitor.trajectories(update, groups))
+
+    def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None:
+        self._tell_all(lambda monitor: monitor.metrics(update, status, values))
+
+    def event(self, event: Event) -> None:
+        self._tell_all(lambda monitor: monitor.event(event))
+
+    def run_finished(self, outcome: Outcome) -> None:
+        if self.losses:
+            self.event(_losses_event(self._members))
+        for member in self._members:
+            self._finish(member, outcome)
+
+    def should_stop(self) -> bool:
+        wishes: list[bool] = []
+        self._tell_all(lambda monitor: wishes.append(monitor.should_stop()))
+        return any(wishes)
+
+    def _tell_all(self, call: Callable[[Monitor], None]) -> None:
+        for member in self._members:
+            self._tell(member, call)
+
+    def _tell(self, member: _Member, call: Callable[[Monitor], None]) -> None:
+        try:
+            call(member.monitor)
+        except Exception as error:  # noqa: BLE001 - whatever a watcher does, training goes on
+            member.lost += 1
+            if member.lost == 1:
+                member.first_failure = f"{type(error).__name__}: {error}"
+                self._report(member)
+
+    def _report(self, broken: _Member) -> None:
+        event = Event(
+            level="warning",
+            code="monitor_failed",
+            message=f"{broken.name} failed and may miss records; training goes on. "
+            f"{broken.first_failure}",
+            data={"monitor": broken.name, "error": broken.first_failure},
+        )
+        for member in self._members:
+            if member is not broken and not member.finished:
+                self._tell(member, lambda monitor: monitor.event(event))
+
+    def _finish(self, member: _Member, outcome: Outcome) -> None:
+        self._tell(member, lambda monitor: monitor.run_finished(outcome))
+        member.finished = True
+
+    def _abandon(self, started: Sequence[_Member], reason: str) -> None:
+        outcome = Outcome(status="failed", updates=0, output=None, message=reason)
+        for member in started:
+            self._finish(member, outcome)
+
+
+def _losses_event(members: Sequence[_Member]) -> Event:
+    broken = [member for member in members if member.lost]
+    each = "; ".join(
+        f"{member.name} missed {member.lost} (first: {member.first_failure})" for member in broken
+    )
+    return Event(
+        level="warning",
+        code="monitor_losses",
+        message=f"Not everything was recorded. Calls that raised: {each}.",
+        data={"losses": {member.name: member.lost for member in broken}},
+    )

@@ -1,0 +1,104 @@
+"""The door between the trainer and whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from trainer.chat.messages import PromptLine
+from trainer.rollout.answers import Answer
+
+SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped"]
+Stage = Literal["prepare", "generate", "reward", "score", "train"]
+UpdateStatus = Literal["trained", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What is known when a run starts. ``params`` is the resolved configuration, as JSON types;
+    ``facts`` are short human lines about the model, the adapter and the machine.
+    ``resumed_from_update`` is the last update of the run that this one continues."""
+
+    name: str
+    algorithm: str
+    model: str
+    output: str
+    updates: int
+    params: Mapping[str, Any]
+    facts: Mapping[str, str]
+    resumed_from_update: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One answer with all that was decided about it.
+
+    ``reward`` is the one trained on; ``reward_raw`` is the program's own. ``trained`` tells whether
+    the answer entered the loss; when it did not, ``skip_reason`` says why.
+    """
+
+    member: int
+    answer: Answer
+    reward: float
+    reward_raw: float
+    judge_term: float
+    parts: Mapping[str, float]
+    advantage: float
+    trained: bool
+    skip_reason: SkipReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """The answers to one prompt in one update; ``group`` counts from 0 within the update."""
+
+    group: int
+    prompt: PromptLine
+    trajectories: Sequence[Trajectory]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth a line in the journal."""
+
+    level: Literal["info", "warning", "error"]
+    code: str
+    message: str
+    update: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. ``output`` is the exported adapter, when there is one."""
+
+    status: Literal["completed", "stopped", "failed"]
+    updates: int
+    output: str | None
+    message: str
+
+
+class Monitor(Protocol):
+    """Receives what happens in a run, on the trainer's thread, in order.
+
+    ``run_started`` may raise: then the run fails before any compute. What the other methods raise
+    never stops a run (see ``trainer.monitor.composite``). Updates count from 1.
+    """
+
+    def run_started(self, info: RunInfo) -> None: ...
+
+    def progress(self, stage: Stage, done: int, total: int) -> None:
+        """``done`` of ``total`` units of this update's stage are finished (answers, passes)."""
+
+    def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None: ...
+
+    def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None: ...
+
+    def event(self, event: Event) -> None: ...
+
+    def run_finished(self, outcome: Outcome) -> None: ...
+
+    def should_stop(self) -> bool:
+        """Asked between updates and between sampled tokens; true ends the run cleanly."""
+        ...
