@@ -11,10 +11,10 @@ from torch import Tensor
 
 from trainer.errors import TrainingError
 from trainer.gguf.adapter import AdapterDtype, write_adapter
-from trainer.rollout.weights import WeightsKind
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.weights import WeightsKind
 
 GAP_LIMITS: dict[WeightsKind, float] = {"f32": 0.02, "f16": 0.05, "file": 0.5}
 """The largest mean gap of log-probabilities, in nats, that an export may show, by what llama.cpp

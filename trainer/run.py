@@ -62,7 +62,7 @@ def _ended(config: GrpoConfig, session: Session, inputs: Inputs, monitor: Monito
     status: Literal["completed", "stopped"] = (
         "completed" if updates == config.grpo.updates else "stopped"
     )
-    if session.grpo.learner.steps == 0:
+    if session.grpo.trained == 0:
         return Outcome(
             status, updates, None, "no optimizer step was made, so there is nothing to export"
         )
@@ -92,7 +92,7 @@ def _ended(config: GrpoConfig, session: Session, inputs: Inputs, monitor: Monito
 
 def _failed(config: GrpoConfig, session: Session, message: str) -> Outcome:
     updates = session.grpo.completed
-    if session.grpo.learner.steps == 0 or updates == 0:
+    if session.grpo.trained == 0:
         return Outcome("failed", updates, None, message)
     path = _export(config, session)
     saved = f"The adapter of update {updates}, the last completed one, is in {path}."

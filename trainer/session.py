@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import llama_cpp
 import torch
 
 from trainer.algorithms.grpo import Grpo
@@ -13,7 +14,7 @@ from trainer.algorithms.order import PromptOrder
 from trainer.config.models import GrpoConfig
 from trainer.device import choose_device, keep_freed_pages
 from trainer.inputs import Inputs
-from trainer.rollout.weights import RolloutWeights, weights_for_rollout
+from trainer.llama.quantize import cache_folder
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.learner import Learner, OptimizerSettings, PassSettings
@@ -21,7 +22,13 @@ from trainer.monitor.protocol import Event, Monitor
 from trainer.reward.program import open_reward_program
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.engine import RolloutEngine
-from trainer.sizing import auto_concurrency, auto_micro_batch, default_threads
+from trainer.rollout.weights import RolloutWeights, weights_for_rollout
+from trainer.sizing import (
+    auto_concurrency,
+    auto_micro_batch,
+    default_threads,
+    trained_weights_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,12 @@ def open_session(config: GrpoConfig, inputs: Inputs, monitor: Monitor, stack: Ex
 
 def rollout_weights(config: GrpoConfig, inputs: Inputs) -> RolloutWeights:
     return weights_for_rollout(
-        config.training.rollout_weights, inputs.file.path, digest=inputs.file.digest()
+        config.training.rollout_weights,
+        inputs.file.path,
+        cache=cache_folder(),
+        digest=inputs.file.digest(),
+        reserved_bytes=trained_weights_bytes(inputs.architecture),
+        threads=config.training.threads or default_threads(),
     )
 
 
@@ -95,7 +107,8 @@ def open_engine(
         ),
         exact=exact,
         threads=threads,
-        use_gpu=config.model.device != "cpu",
+        # A GPU that only torch sees still trains; sampling then stays on the CPU.
+        use_gpu=config.model.device != "cpu" and bool(llama_cpp.llama_supports_gpu_offload()),
     )
 
 

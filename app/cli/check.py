@@ -47,21 +47,25 @@ def check(
 
         report = run_check(loaded, sample=sample)
         _print(report)
-        if any(finding.level == "error" for finding in report.findings):
+        if _count(report, "error"):
             raise typer.Exit(2)
 
 
 def _print(report: CheckReport) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for finding in report.findings:
         mark, style = _MARKS[finding.level]
-        title = Text(neutralise(finding.title), "bold" if finding.level != "ok" else "")
         detail = neutralise(finding.detail, keep_newlines=True)
-        grid.add_row(Text(mark, style), Text.assemble(title, f"\n{detail}" if detail else ""))
+        grid.add_row(Text(mark, style), Text(neutralise(finding.title), "bold"), Text(detail))
     console = Console(highlight=False)
     console.print(grid)
-    counts = [sum(f.level == level for f in report.findings) for level in ("error", "warning")]
-    verdict = "This run cannot work as it is." if counts[0] else "This run can start."
-    console.print(Text(f"{verdict} {counts[0]} errors, {counts[1]} warnings.", "bold"))
+    errors, warnings = (_count(report, level) for level in ("error", "warning"))
+    verdict = "This run cannot work as it is" if errors else "This run can start"
+    console.print(Text(f"{verdict}: {errors} errors, {warnings} warnings.", "bold"))
+
+
+def _count(report: CheckReport, level: str) -> int:
+    return sum(finding.level == level for finding in report.findings)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from app import text
 
 LEGEND = (
-    ("dead", "groups whose answers all scored alike: there is nothing to learn from them"),
-    ("clip", "share of tokens that the clip range holds back"),
+    ("dead groups", "groups whose answers all scored alike: there is nothing to learn from them"),
+    ("clipped", "share of tokens that the clip range holds back"),
     ("KL", "how far an update moved the policy, in nats per token"),
-    ("cut", "answers stopped by max_new_tokens"),
+    ("cut off", "answers stopped by max_new_tokens"),
     ("loss", "not shown: it is about zero by construction, whether a run learns or not"),
 )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trainer.monitor import RunInfo, Stage, UpdateStatus
 
 STAGES: tuple[Stage, ...] = ("generate", "reward", "score", "train")
+TIMED = ("generate", "reward", "judge", "score", "train")
 _PACE = 5  # updates over which the pace is averaged
 _FIRST_GUESS: Mapping[Stage, float] = {"generate": 0.5, "reward": 0.05, "score": 0.1, "train": 0.35}
 
@@ -25,8 +26,7 @@ class UpdateRow:
 
     def stage_seconds(self) -> dict[str, float]:
         """Seconds by stage, for the stages that this update measured."""
-        names = ("generate", "reward", "judge", "score", "train")
-        keys = {name: f"timing/{name}_seconds" for name in names}
+        keys = {name: f"timing/{name}_seconds" for name in TIMED}
         return {name: self.values[key] for name, key in keys.items() if key in self.values}
 
 
@@ -51,9 +51,12 @@ class RunHistory:
         return self.clock() - self.started
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        if not self._ends and stage != "prepare":
+        loaded = stage != "prepare" or done >= total
+        if loaded and not self._ends:
             self._ends.append(self.clock())  # the first update begins here, not with the loading
         self.stage, self.stage_done, self.stage_total = stage, done, total
+        if stage == "prepare" and loaded:
+            self.stage, self.stage_done, self.stage_total = "generate", 0, 0
 
     def add(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> UpdateRow:
         reward = values.get("reward/mean")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from app.terminal.fields import FIELDS, UPDATE_SECONDS, Field
-from app.terminal.history import UpdateRow
+from app.terminal.history import TIMED, UpdateRow
 from app.text import score, seconds, signed
 
 _SHORT_STAGES = {"generate": "gen", "reward": "rew", "judge": "jud", "score": "sco", "train": "trn"}
@@ -77,7 +77,7 @@ class Columns:
     def _split(self, row: UpdateRow) -> str:
         spent = row.stage_seconds()
         if self.wide:
-            parts = (seconds(spent[stage])[:-1] if stage in spent else "" for stage in self.stages)
+            parts = (seconds(spent[stage])[:-1] if stage in spent else "-" for stage in self.stages)
             pairs = zip(parts, self.stages, strict=True)
             return "= " + " + ".join(part.rjust(max(5, len(stage))) for part, stage in pairs)
         total = sum(spent.values()) or math.nan
@@ -90,7 +90,9 @@ class Columns:
 def fit(row: UpdateRow, width: int) -> Columns:
     """The richest layout for rows like ``row`` that is at most ``width`` columns wide."""
     present = [field for field in FIELDS if field.key in row.values or field.rank < 4]
-    stages = tuple(row.stage_seconds())
+    spent = row.stage_seconds()
+    # A skipped update lacks the later stages, which the rows below it will have.
+    stages = tuple(name for name in TIMED if name in spent or name != "judge") if spent else ()
     update_width = max(len("update"), len(f"{row.total}/{row.total}"))
     layouts = [
         Columns(

@@ -1,12 +1,12 @@
 """Scores "answer with the number only" additions, with partial credit.
 
-    1.0          the right number and nothing else
-    0.5          words, but the last number in them is the right one
-    0.0 to 0.3   a wrong number and nothing else: the nearer, the more
-    0.0          anything else
+The answer's number is the last one in it. The reward, 1.0 at most, is the sum of two parts:
 
-A wrong number pays less than the right one in words, so that being short is never worth being
-wrong. Two parts are reported beside the reward: `right` and `bare`.
+    right   0.7 for the right number; a wrong one gets 0.2 less 0.02 for each unit it is off
+    form    0.3 for the number alone, less with every other character, nothing from 40 on
+
+An answer without a number gets 0. A right number in any wording (0.7 at least) pays more than a
+wrong one alone (below 0.5), so being short is never worth being wrong.
 """
 
 from __future__ import annotations
@@ -17,24 +17,30 @@ import sys
 from typing import Any
 
 PROTOCOL = "retrograd-reward/1"
-WRONG_AT_MOST = 0.3
-OFF_BY_AT_MOST = 10
+MOST_EXTRA_CHARACTERS = 40
+MOST_DIGITS = 4
 
 
 def score(completion: str, right: int) -> dict[str, Any]:
     text = completion.strip()
-    # Few digits: no sum here has more than three, and int() refuses a number of 5,000.
-    bare = re.fullmatch("0|[1-9][0-9]{0,3}", text) is not None
     numbers = re.findall("-?[0-9]+", text)
-    is_right = numbers[-1:] == [str(right)]
-    if is_right:
-        reward = 1.0 if bare else 0.5
-    elif bare:
-        off_by = min(abs(int(text) - right), OFF_BY_AT_MOST)
-        reward = WRONG_AT_MOST * (1 - off_by / OFF_BY_AT_MOST)
-    else:
-        reward = 0.0
-    return {"reward": round(reward, 4), "parts": {"right": int(is_right), "bare": int(bare)}}
+    if not numbers:
+        return {"reward": 0.0, "parts": {"right": 0.0, "form": 0.0}}
+    extra = min(len(text) - len(numbers[-1]), MOST_EXTRA_CHARACTERS)
+    form = 0.3 * (1 - extra / MOST_EXTRA_CHARACTERS)
+    correct = correctness(numbers[-1], right)
+    parts = {"right": round(correct, 4), "form": round(form, 4)}
+    return {"reward": round(correct + form, 4), "parts": parts}
+
+
+def correctness(number: str, right: int) -> float:
+    if number == str(right):
+        return 0.7
+    # A long run of digits is far off anyway, and int() refuses thousands of them.
+    if len(number) > MOST_DIGITS:
+        return 0.0
+    off_by = max(1, abs(int(number) - right))  # "07" is not how one writes 7
+    return max(0.0, 0.2 - 0.02 * off_by)
 
 
 def reply_to(message: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,8 @@ from trainer.rollout.seeds import answer_seed
 
 @dataclass(slots=True)
 class Grpo:
-    """Everything that a run holds open. ``completed`` counts the updates that are behind it."""
+    """Everything that a run holds open. ``completed`` counts the updates that are behind it,
+    ``trained`` those of them that changed the adapter."""
 
     config: GrpoConfig
     order: PromptOrder
@@ -46,6 +47,7 @@ class Grpo:
     learner: Learner
     monitor: Monitor
     completed: int = 0
+    trained: int = 0
     stalled: int = 0
     kl_coefficient: float = field(init=False)
     _process: psutil.Process = field(default_factory=psutil.Process)
@@ -81,6 +83,7 @@ class Grpo:
                 self.hand_over()
         self.report(update, groups, passes, watch)
         self.completed = update
+        self.trained += bool(passes)
         self._check_stall(groups, bool(passes))
 
     # -- collecting ------------------------------------------------------------------------------
@@ -139,12 +142,18 @@ class Grpo:
 
         with watch("train"), self.learner.counting():
             return [
-                run_pass(self.learner, objective, order, self._rates(update, epoch), on_step)
+                run_pass(
+                    self.learner,
+                    objective,
+                    order,
+                    self._rates(update, epoch)[: len(groups)],
+                    on_step,
+                )
                 for epoch, order in enumerate(orders)
             ]
 
     def _rates(self, update: int, epoch: int) -> list[float]:
-        """The learning rate of each step of a pass.
+        """The learning rate of each step that a pass may have.
 
         The schedule counts the steps that the configuration plans, whether or not a group carried
         signal, so that a run always ends where its schedule does.
@@ -184,7 +193,7 @@ class Grpo:
             | watch.metrics()
         )
         if passes:
-            rate = self._rates(update, len(passes) - 1)[-1]
+            rate = self._rates(update, len(passes) - 1)[len(passes[-1].norms) - 1]
             values |= metrics.packing_metrics(self.learner.counts)
             values |= metrics.policy_metrics(passes, self.kl_coefficient, rate, self.learner.steps)
         self.monitor.metrics(update, "trained" if passes else "skipped", values)

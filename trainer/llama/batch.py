@@ -63,6 +63,11 @@ class TokenBatch:
         self._wanted[place] = wanted
         self._n = end
 
+    def arrays(self) -> tuple[Ints, Ints, Ints, npt.NDArray[np.int8]]:
+        """Tokens, positions, sequences and wanted flags, each (n,), as views."""
+        n = self._n
+        return self._tokens[:n], self._positions[:n], self._sequences[:n], self._wanted[:n]
+
     def native(self) -> llama_cpp.llama_batch:
         """The C structure over this batch's arrays, valid until the batch changes."""
         return llama_cpp.llama_batch(

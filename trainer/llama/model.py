@@ -22,7 +22,8 @@ from trainer.errors import ConfigError, ModelError, RetrogradError
 from trainer.llama.batch import TokenBatch
 from trainer.llama.native import start_native
 
-MAX_SEQUENCES: Final = 256
+MAX_SEQUENCES: Final = 255
+"""llama.cpp's 256, less the one that pads a batch of a single token."""
 
 _LOGIT_ROWS = 32
 _KV_F32 = 0
@@ -149,6 +150,11 @@ class LlamaContext:
     with is held once. ``exact`` keeps keys and values in float32 and computes attention without
     the flash kernel. One `decode` returns at most ``n_outputs_max`` rows of logits. A context
     serves one thread at a time; a second thread is refused.
+
+    A lone token is evaluated beside a second one that is then forgotten. ggml has other kernels for
+    one column than for several, and their sums differ by 1e-2 in the logits of an F16 file; among
+    two columns and more, a column's result does not depend on how many there are. Without this the
+    last answer of a batch, or a concurrency of 1, would sample from slightly other logits.
     """
 
     def __init__(
@@ -167,23 +173,26 @@ class LlamaContext:
                 f"{MAX_SEQUENCES}: lower generation_concurrency"
             )
         self.model = model
-        self.n_batch = n_batch
+        self.n_batch: int = n_batch
         self.n_seq_max = n_seq_max
-        self.n_outputs_max = min(n_batch, max(n_seq_max, _LOGIT_ROWS))
+        # llama.cpp aborts where this is below its own number of sequences.
+        self.n_outputs_max = max(n_seq_max + 1, _LOGIT_ROWS)
         self._threads = threads
         self._exact = exact
         self._lock = threading.RLock()
         self._adapter: int | None = None
-        self._pointer: int | None = self._create(n_ctx)
+        self._pair = TokenBatch(2)
+        self._pointer: int | None = self._create(n_ctx + 1)
         self._memory: int = llama_cpp.llama_get_memory(self._pointer)
         self.n_ctx: int = llama_cpp.llama_n_ctx(self._pointer)
+        self.n_batch = llama_cpp.llama_n_batch(self._pointer)  # at most the context
 
     def _create(self, n_ctx: int) -> int:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = self.n_batch
         params.n_ubatch = min(self.n_batch, 512)
-        params.n_seq_max = self.n_seq_max
+        params.n_seq_max = self.n_seq_max + 1
         # The default reserves logits for every token of a batch: n_batch × vocabulary floats.
         params.n_outputs_max = self.n_outputs_max
         params.n_outputs_max_per_seq = 0
@@ -233,13 +242,24 @@ class LlamaContext:
         log = start_native()
         with self.exclusive():
             mark = log.mark()
-            status = llama_cpp.llama_decode(self._pointer, batch.native())
+            status = self._evaluate(batch)
             if status != 0:
                 raise DecodeError(self._explain(status, len(batch)) + f"; {log.quote(mark)}")
             if n_wanted == 0:
                 return np.empty((0, self.model.n_vocab), np.float32)
             pointer = llama_cpp.llama_get_logits(self._pointer)
         return np.ctypeslib.as_array(pointer, (n_wanted, self.model.n_vocab))
+
+    def _evaluate(self, batch: TokenBatch) -> int:
+        if len(batch) != 1:
+            return int(llama_cpp.llama_decode(self._pointer, batch.native()))
+        spare = self.n_seq_max
+        self._pair.clear()
+        self._pair.add(*batch.arrays())
+        self._pair.add([0], 0, spare, 0)
+        status: int = llama_cpp.llama_decode(self._pointer, self._pair.native())
+        self.remove_sequence(spare)
+        return status
 
     def _check_size(self, batch: TokenBatch, n_wanted: int) -> None:
         # llama.cpp aborts the process on either.

@@ -121,11 +121,11 @@ class Learner:
             value = loss(PassOutput(self._score(packed, self.adapter), members, lengths))
             if not torch.isfinite(value):
                 raise TrainingError(
-                    f"the loss is {float(value)} after {self.steps} optimizer steps. Lower "
+                    f"the loss is {float(value.detach())} after {self.steps} optimizer steps. Lower "
                     f"training.lr, or raise kl_coefficient."
                 )
             torch.autograd.backward(value)
-            total += float(value)
+            total += float(value.detach())
         return total
 
     def step(self, learning_rate: float) -> float:

@@ -20,6 +20,7 @@ from trainer.llama.model import MAX_SEQUENCES, ContextInUseError, LlamaContext, 
 from trainer.rollout.answers import Answer, SamplingSettings
 from trainer.rollout.continuous import ContinuousBatching, Layout, Progress
 
+MAX_CONCURRENCY: Final = 256
 N_BATCH: Final = 512
 
 
@@ -30,15 +31,16 @@ def plan_layout(
 
     Room for twice the prompts of full groups is added: the slow members of earlier groups keep
     their prompts while the next groups start. Where even that is not enough an answer waits for
-    cells; it never fails, and its tokens are the same.
+    cells; it never fails, and its tokens are the same. Of 256, the last two wait as well: llama.cpp
+    has no more sequences than that, and prompts need one.
 
     Raises:
         ConfigError: ``concurrency`` is outside 1 to 256, or the longest prompt leaves no room for
             an answer in ``ctx``.
     """
-    if not 1 <= concurrency <= MAX_SEQUENCES:
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
         raise ConfigError(
-            f"generation_concurrency = {concurrency}: must be from 1 to {MAX_SEQUENCES}"
+            f"generation_concurrency = {concurrency}: must be from 1 to {MAX_CONCURRENCY}"
         )
     needed = max_prompt_tokens + max_new_tokens
     if needed > ctx:

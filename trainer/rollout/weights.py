@@ -13,6 +13,7 @@ from trainer.gguf.file import GgufFile
 from trainer.llama.quantize import COPY_TYPES, CopyKind, copy_bytes, dequantised_copy
 
 Choice = Literal["auto", "file", "f16", "f32"]
+WeightsKind = Literal["file", "f16", "f32"]
 
 _MARGIN = 1.25
 
@@ -22,7 +23,7 @@ class RolloutWeights:
     """``kind`` is what ``path`` holds, and ``reason`` says in a few words why it was chosen."""
 
     path: Path
-    kind: Literal["file", "f16", "f32"]
+    kind: WeightsKind
     reason: str
 
 

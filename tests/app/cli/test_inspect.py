@@ -12,3 +12,21 @@ def test_a_missing_file_is_refused(retrograd, tmp_path):
     done = retrograd("inspect", tmp_path / "absent.gguf")
     assert done.returncode == 2
     assert "no such file" in done.stderr
+
+
+def test_a_model_that_can_be_trained_on(retrograd, random_llama):
+    done = retrograd("inspect", random_llama(heads=8, kv_heads=2))
+    assert done.returncode == 0, done.stderr
+    shown = [line.rstrip() for line in done.stdout.splitlines()]
+    assert "architecture        llama" in shown
+    assert "query heads         8" in shown
+    assert "key/value heads     2" in shown
+    assert "tensors                21 × F32" in shown
+    assert "chat template       yes" in shown
+    assert "can be trained on   yes" in shown
+
+
+def test_a_model_that_cannot_be_trained_on_says_why(retrograd, random_llama):
+    done = retrograd("inspect", random_llama(architecture="falcon"))
+    assert done.returncode == 0, done.stderr
+    assert "no: the architecture 'falcon' is not supported" in " ".join(done.stdout.split())

@@ -33,10 +33,13 @@ def test_the_change_is_against_the_update_before(history):
 def test_time_left_comes_from_the_last_updates_and_leaves_out_the_loading(history, clock):
     history.progress("prepare", 1, 3)
     clock.now += 60
-    history.progress("generate", 0, 32)
+    history.progress("prepare", 3, 3)
+    assert history.stage == "generate"
     assert history.seconds_left() is None
     for update in range(1, 5):
-        clock.now += 10
+        clock.now += 5
+        history.progress("generate", 1, 32)
+        clock.now += 5
         history.add(update, "trained", {})
     assert history.seconds_left() == pytest.approx(200)
     clock.now += 4

@@ -54,6 +54,15 @@ def test_a_skipped_update_says_so_and_leaves_gaps(row, values):
     )
 
 
+def test_a_table_that_begins_with_a_skipped_update_has_room_for_the_later_stages(row, values):
+    early = {
+        key: value for key, value in values.items() if "score" not in key and "train" not in key
+    }
+    columns = fit(UpdateRow(1, 24, "skipped", early, None), 80)
+    assert columns.header().plain.endswith("gen/rew/sco/trn")
+    assert columns.row(row).plain.endswith("53/1/13/33%")
+
+
 def test_what_is_out_of_its_band_or_not_finite_is_coloured(row, values):
     odd = values | {"policy/clip_fraction": 0.7, "policy/approx_kl": float("nan")}
     line = fit(row, 80).row(UpdateRow(8, 24, "trained", odd, -0.1))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+
+def test_a_run_that_can_work_gets_a_list_and_status_0(
+    retrograd, project, config_text, random_llama
+):
+    config = project(config_text.replace('"base.gguf"', f'"{random_llama()}"'), answer="5")
+    done = retrograd("check", config, "--sample", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "prompts" in done.stdout
+    assert "reward spread" in done.stdout
+    assert "This run can start: 0 errors" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_run_that_cannot_work_says_why_with_status_2(retrograd, project, config_text):
+    done = retrograd("check", project(config_text.replace("base.gguf", "absent.gguf")))
+    assert done.returncode == 2
+    assert "absent.gguf" in done.stdout.replace("\n", "")
+    assert "This run cannot work as it is: 1 errors" in done.stdout
+
+
+def test_another_model_can_be_tried(retrograd, project, random_llama):
+    done = retrograd("check", project(), "--model", random_llama())
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from app.overrides import observed_in, with_seed
+from trainer.config import load_config
+from trainer.errors import ConfigError
+
+CONFIG = """\
+[run]
+algorithm = "grpo"
+[model]
+path = "base.gguf"
+[output]
+path = "adapter.gguf"
+[grpo]
+prompts = "prompts.jsonl"
+reward_command = ["python3", "reward.py"]
+updates = 2
+prompts_per_update = 2
+group_size = 4
+grpo_epochs = 1
+clip_range_low = 0.2
+clip_range_high = 0.28
+kl_coefficient = 0.0
+[grpo.sampling]
+temperature = 1.0
+top_p = 1.0
+max_new_tokens = 8
+seed = 42
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "grpo.toml").write_text(CONFIG)
+    return load_config(tmp_path / "grpo.toml")
+
+
+def test_the_seed_of_sampling_is_replaced_and_nothing_else(config):
+    changed = with_seed(config, 7)
+    assert changed.grpo.sampling.seed == 7
+    expected = config.model_dump()
+    expected["grpo"]["sampling"]["seed"] = 7
+    assert changed.model_dump() == expected
+    assert changed.where("grpo.sampling.seed") == config.where("grpo.sampling.seed")
+    assert config.grpo.sampling.seed == 42
+
+
+def test_records_can_be_sent_to_a_folder(config, tmp_path):
+    assert config.observe is None
+    observe = observed_in(config, tmp_path).observe
+    assert (observe.directory, observe.every) == (tmp_path, 1)
+
+
+def test_what_else_observe_says_is_kept(tmp_path):
+    (tmp_path / "grpo.toml").write_text(CONFIG + '[observe]\ndirectory = "x"\nevery = 5\n')
+    observe = observed_in(load_config(tmp_path / "grpo.toml"), tmp_path).observe
+    assert (observe.directory, observe.every) == (tmp_path, 5)
+
+
+def test_a_run_that_does_not_sample_has_no_such_seed(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("")
+    path = tmp_path / "sft.toml"
+    path.write_text(
+        '[run]\nalgorithm = "sft"\n[model]\npath = "base.gguf"\n[output]\npath = "out.gguf"\n'
+        '[sft]\ndata = "rows.jsonl"\n'
+    )
+    with pytest.raises(ConfigError, match=r"--seed replaces \[grpo\.sampling\]\.seed"):
+        with_seed(load_config(path), 7)
