@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +73,20 @@ def run_demo(demo: Demo, seed: int | None = None) -> Watched:
 
 def next_steps(demo: Demo) -> str:
     config, reward = shown_path(demo.config), shown_path(demo.folder / "smoke_rl_reward.py")
+    command = _command()
     return f"""
 What to try next:
-  look at every answer     {shown_path(demo.folder / "observe.jsonl")}
-  change what is rewarded  edit {reward}, then: retrograd reward test {config}
-  change how it learns     edit {config}, then: retrograd train {config}
-  train a real model       retrograd fetch smollm2-135m --to models
+  read every answer        {shown_path(demo.folder / "observe.jsonl")}
+  change what is rewarded  edit {reward}, then
+                           {command} reward test {config}
+  change how it learns     edit {config}, then
+                           {command} train {config}
+  train a real model       {command} fetch smollm2-135m --to models
 """
+
+
+def _command() -> str:
+    """What to type for ``retrograd`` in this shell."""
+    if shutil.which("retrograd"):
+        return "retrograd"
+    return shown_path(Path(sys.executable).with_name("retrograd"))

@@ -92,17 +92,17 @@ class Decoder:
 
     def _attention(self, qkv: Tensor, turn: Tensor, pack: Pack) -> Tensor:
         a = self.architecture
+        # split, not slices: a slice's gradient is a tensor of zeros with one part filled.
         heads = qkv.view(len(qkv), -1, a.head_size)
-        turned = layers.rotate(heads[:, : a.heads + a.kv_heads], turn)
-        q, k = turned[:, : a.heads], turned[:, a.heads :]
-        v = heads[:, a.heads + a.kv_heads :]
-        p = pack.prefix
-        out = layers.prefix_attention(q[:p], k[:p], v[:p], a.attention_scale)
-        if pack.suffixes is not None:
-            own = layers.suffix_attention(
-                q[p:], k[p:], v[p:], (k[:p], v[:p]), pack.suffixes, a.attention_scale
-            )
-            out = torch.cat([out, own])
+        turning, v = torch.split(heads, [a.heads + a.kv_heads, a.kv_heads], dim=1)
+        q, k = torch.split(layers.rotate(turning, turn), [a.heads, a.kv_heads], dim=1)
+        if pack.suffixes is None:
+            return layers.prefix_attention(q, k, v, a.attention_scale).reshape(len(qkv), -1)
+        parts = [pack.prefix, len(qkv) - pack.prefix]
+        (q0, q1), (k0, k1), (v0, v1) = (torch.split(x, parts) for x in (q, k, v))
+        before = layers.prefix_attention(q0, k0, v0, a.attention_scale)
+        after = layers.suffix_attention(q1, k1, v1, (k0, v0), pack.suffixes, a.attention_scale)
+        out = torch.cat([before, after])
         return out.reshape(len(qkv), -1)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,13 +120,14 @@ class Learner:
             self.counts.add(packed)
             lengths = torch.tensor(packed.lengths, device=self.decoder.device)
             value = loss(PassOutput(self._score(packed, self.adapter), members, lengths))
-            if not torch.isfinite(value):
+            number = float(value.detach())
+            if not math.isfinite(number):
                 raise TrainingError(
-                    f"the loss is {float(value.detach())} after {self.steps} optimizer steps. Lower "
-                    f"training.lr, or raise kl_coefficient."
+                    f"the loss is {number} after {self.steps} optimizer steps. Lower training.lr, "
+                    f"or raise kl_coefficient."
                 )
             torch.autograd.backward(value)
-            total += float(value.detach())
+            total += number
         return total
 
     def step(self, learning_rate: float) -> float:

@@ -45,13 +45,20 @@ class _Scores(torch.autograd.Function):
         for start in range(0, len(targets), chunk):
             part = slice(start, start + chunk)
             h, y = hidden[part], targets[part]
-            logits = (h @ weight.T).div_(temperature)
-            total = logits.logsumexp(dim=-1)
-            logprobs[part] = logits.gather(1, y[:, None])[:, 0] - total
+            logits = h @ weight.T
+            if temperature != 1.0:
+                logits.div_(temperature)
+            chosen = logits.gather(1, y[:, None])[:, 0]
+            # In place: a chunk of logits is the largest tensor there is, and a second one of its
+            # size would cost more than the arithmetic.
+            largest = logits.amax(dim=-1)
+            weights = logits.sub_(largest[:, None]).exp_()
+            mass = weights.sum(dim=-1)
+            total = largest + mass.log()
+            logprobs[part] = chosen - total
             if jacobian is None:
                 continue
-            probabilities = logits.sub_(total[:, None]).exp_()
-            mean = probabilities @ weight
+            mean = (weights @ weight).div_(mass[:, None])
             # Σ p z = h · Σ p w / temperature, so the entropy costs no pass over the vocabulary.
             entropy[part] = total - (h * mean).sum(-1) / temperature
             torch.sub(weight[y], mean, out=jacobian[part]).div_(temperature)

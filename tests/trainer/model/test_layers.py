@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from trainer.model import layers
-from trainer.model.lora import JoinedLinear, Part
 from trainer.model.logprobs import score_tokens
+from trainer.model.lora import JoinedLinear, Part
 
 F64 = torch.float64
 
