@@ -34,7 +34,9 @@ def score(completion: str, right: int) -> float:
 def right_answer(request: dict[str, Any]) -> int:
     """The `answer` of the prompt's line, or the sum of the two numbers in the question."""
     answer = request.get("metadata", {}).get("answer")
-    return int(answer) if answer is not None else sum(map(int, re.findall(r"\d+", request["prompt"])))
+    if answer is not None:
+        return int(answer)
+    return sum(int(number) for number in re.findall("[0-9]+", request["prompt"]))
 
 
 def reply_to(message: dict[str, Any]) -> dict[str, Any]:

@@ -113,6 +113,15 @@ def write_run(
     return config
 
 
+def end_often(model: Path) -> Path:
+    """Make the end token of a random model stand out, so that some of its answers end early."""
+    reader = gguf.GGUFReader(model, "r+")
+    weights = {t.name: t for t in reader.tensors}["output.weight"].data
+    weights[reader.fields["tokenizer.ggml.eos_token_id"].contents()] *= 6.0
+    weights.flush()
+    return model
+
+
 @dataclass
 class Recorder(SilentMonitor):
     """Keeps what a run says, in order. It asks the run to stop once it has heard ``stop_at``."""

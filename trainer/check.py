@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 import numpy as np
 import torch
 
+from trainer.agreement import Bench
 from trainer.algorithms.groups import Group, form_group
+from trainer.algorithms.order import PromptOrder
 from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable
 from trainer.device import choose_device
 from trainer.errors import ConfigError, RetrogradError
-from trainer.export import verify, write
+from trainer.export import check_writable
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.model.decoder import Decoder
 from trainer.reward.program import RewardProgram, RewardRequest, open_reward_program
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.seeds import answer_seed
-from trainer.session import new_adapter, open_engine, rollout_weights
+from trainer.session import (
+    check_fanout,
+    new_adapter,
+    open_engine,
+    open_learner,
+    rollout_weights,
+)
 from trainer.sizing import (
     activation_bytes,
     auto_micro_batch,
@@ -148,12 +154,12 @@ def _check_reward(
 
 def _check_output(config: GrpoConfig, report: CheckReport) -> None:
     path = config.output.path
-    if path.is_dir():
-        report.findings.append(Finding("error", "output", f"{path} is a folder; name a file in it"))
-    elif path.exists():
-        report.warning("output", f"{path} exists, and the run would replace it")
-    else:
-        report.ok("output", str(path))
+    with report.step("output"):
+        check_writable(path)
+        if path.exists():
+            report.warning("output", f"{path} exists, and the run would replace it")
+        else:
+            report.ok("output", str(path))
 
 
 def _check_memory(config: GrpoConfig, inputs: Inputs, report: CheckReport) -> None:
@@ -197,16 +203,13 @@ def _check_agreement(
         with torch.no_grad():
             for _, B in adapter.factors.values():
                 B.copy_(torch.empty(B.shape).normal_(0.0, 0.02, generator=generator))
-        with tempfile.TemporaryDirectory(prefix="retrograd-") as folder:
-            probe = Path(folder) / "probe.gguf"
-            write(probe, adapter, dtype="f32")
-            tokens = inputs.prompts[0].tokens
-            result = verify(probe, tokens, decoder, adapter, engine, weights.kind)
-        engine.swap_adapter(None)
+        result = Bench(inputs.prompts[0].tokens, decoder, engine, weights.kind).probe(adapter)
+        learner = open_learner(config, decoder, adapter, on_fallback=lambda _: None)
+        check_fanout(learner, inputs, config)
         report.ok(
             "sampler and trainer",
-            f"{weights.reason}; with a random adapter both differ from the base by "
-            f"{result.change:.2g} and from each other by {result.gap:.2g} nats a token",
+            f"sampling from {weights.kind} weights ({weights.reason}); a random adapter changes "
+            f"both sides by {result.change:.2g} nats a token, and they differ by {result.gap:.2g}",
         )
         return engine
     return None
@@ -223,9 +226,10 @@ def _sample(
     """Sample groups from the base, as the first update would, and describe their rewards."""
     with report.step("reward spread"):
         section = config.grpo
-        prompts = [inputs.prompts[i % len(inputs.prompts)] for i in range(count)]
+        order = PromptOrder(inputs.prompts, section.prompt_order, section.sampling.seed)
+        prompts = [order.at(i) for i in range(count)]
         seeds = [
-            [answer_seed(section.sampling.seed, 0, slot, m) for m in range(section.group_size)]
+            [answer_seed(section.sampling.seed, 1, slot, m) for m in range(section.group_size)]
             for slot in range(count)
         ]
         groups = []

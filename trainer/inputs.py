@@ -60,11 +60,14 @@ def _wanted(targets: Sequence[str] | str) -> list[str]:
 def _read_prompts(config: GrpoConfig) -> list[Prompt]:
     path, section = config.grpo.prompts, config.grpo
     lines = read_prompts(path)
-    with Vocabulary.open(config.model.path) as vocabulary:
+    with (
+        Vocabulary.open(config.model.path) as vocabulary,
+        open_template(vocabulary, config.model.path) as template,
+    ):
         return prepare_prompts(
             path,
             lines,
-            open_template(vocabulary, config.model.path),
+            template,
             vocabulary,
             ctx=config.training.ctx,
             max_new_tokens=section.sampling.max_new_tokens,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import platform
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from typing import Literal
 
 import torch
 
 from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable, resolved_params
 from trainer.errors import ConfigError, RetrogradError
-from trainer.export import verify, write
+from trainer.export import check_writable, write
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.rollout.continuous import RolloutStopped
@@ -23,12 +22,14 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
 
     Raises ConfigError (and its kinds) for what is wrong before training. What goes wrong during
     training ends the run as ``failed``: the outcome says why, and the adapter of the last completed
-    update is exported. An interrupt (KeyboardInterrupt) exports it too and is raised again.
+    update is exported. An interrupt (KeyboardInterrupt) exports it too and is raised again. However
+    a run ends that has started, the monitor hears of it.
     """
     refuse_unavailable(config)
     if not isinstance(config, GrpoConfig):
         raise ConfigError(f"{config.source}: only GRPO can be run.")
     inputs = read_inputs(config)
+    check_writable(config.output.path)
     monitor.run_started(_info(config, inputs))
     for note in notes(config):
         monitor.event(Event("warning", "config", note))
@@ -38,76 +39,65 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
         except BaseException as error:
             monitor.run_finished(Outcome("failed", 0, None, _words(error)))
             raise
-        outcome = _train(config, session, inputs, monitor)
+        outcome, raised = _train(config, session, monitor)
     monitor.run_finished(outcome)
+    if raised is not None:
+        raise raised
     return outcome
 
 
-def _train(config: GrpoConfig, session: Session, inputs: Inputs, monitor: Monitor) -> Outcome:
+def _train(
+    config: GrpoConfig, session: Session, monitor: Monitor
+) -> tuple[Outcome, BaseException | None]:
+    """How the run ended, and what has to be raised once everything is closed: an interrupt, or an
+    error that is retrograd's own."""
     try:
-        session.grpo.train()
-    except RolloutStopped:
-        pass
+        # A wish that was met: the run then ends as one that stopped between updates.
+        with suppress(RolloutStopped):
+            session.grpo.train()
+        return _ended(config, session, monitor), None
     except RetrogradError as error:
-        return _failed(config, session, _words(error))
-    except BaseException as error:
-        monitor.run_finished(_failed(config, session, _words(error)))
-        raise
-    return _ended(config, session, inputs, monitor)
+        return _failed(config, session, error), None
+    except BaseException as error:  # noqa: BLE001  (kept, and raised by the caller)
+        return _failed(config, session, error), error
 
 
-def _ended(config: GrpoConfig, session: Session, inputs: Inputs, monitor: Monitor) -> Outcome:
+def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
     """Export, and check what was exported."""
     updates = session.grpo.completed
-    status: Literal["completed", "stopped"] = (
-        "completed" if updates == config.grpo.updates else "stopped"
-    )
+    whole = updates == config.grpo.updates
     if session.grpo.trained == 0:
-        return Outcome(
-            status, updates, None, "no optimizer step was made, so there is nothing to export"
-        )
-    path = _export(config, session)
-    try:
-        check = verify(
-            path,
-            inputs.prompts[0].tokens,
-            session.decoder,
-            session.adapter,
-            session.engine,
-            session.weights.kind,
-        )
-    except RetrogradError as error:
-        return Outcome("failed", updates, str(path), _words(error))
+        why = "no group carried signal in any update" if updates else "no update was completed"
+        message = f"{why}, so there is nothing to export"
+        return Outcome("failed" if whole else "stopped", updates, None, message)
+    path = config.output.path
+    write(path, session.adapter, dtype=config.lora.dtype)
+    agreement = session.bench.compare(session.adapter, path)
     monitor.event(
         Event(
             "info",
             "export_checked",
-            f"llama.cpp computes what was trained: mean log-probability gap {check.gap:.2g}, "
-            f"against a change of {check.change:.2g} from the base",
-            data={"gap": check.gap, "change": check.change},
+            f"llama.cpp computes what was trained: log-probabilities changed by "
+            f"{agreement.change:.2g} nats from the base, and the two sides differ by "
+            f"{agreement.gap:.2g}",
+            data={"change": agreement.change, "gap": agreement.gap},
         )
     )
+    status: Literal["completed", "stopped"] = "completed" if whole else "stopped"
     return Outcome(status, updates, str(path), f"{status} after {updates} updates")
 
 
-def _failed(config: GrpoConfig, session: Session, message: str) -> Outcome:
-    updates = session.grpo.completed
+def _failed(config: GrpoConfig, session: Session, error: BaseException) -> Outcome:
+    updates, message = session.grpo.completed, _words(error)
     if session.grpo.trained == 0:
         return Outcome("failed", updates, None, message)
-    path = _export(config, session)
-    saved = f"The adapter of update {updates}, the last completed one, is in {path}."
-    return Outcome("failed", updates, str(path), f"{message}\n{saved}")
-
-
-def _export(config: GrpoConfig, session: Session) -> Path:
     path = config.output.path
     try:
         write(path, session.adapter, dtype=config.lora.dtype)
-    except OSError as error:
-        raise RetrogradError(
-            f"{path}: the adapter cannot be written ({error.strerror}). Set another [output] path."
-        ) from error
-    return path
+    except RetrogradError as second:
+        return Outcome("failed", updates, None, f"{message}\n{second}")
+    saved = f"The adapter of update {updates}, the last completed one, is in {path}."
+    return Outcome("failed", updates, str(path), f"{message}\n{saved}")
 
 
 def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:

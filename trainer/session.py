@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import llama_cpp
 import torch
 
+from trainer.agreement import Bench
 from trainer.algorithms.grpo import Grpo
 from trainer.algorithms.order import PromptOrder
 from trainer.config.models import GrpoConfig
@@ -18,6 +19,7 @@ from trainer.llama.quantize import cache_folder
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.learner import Learner, OptimizerSettings, PassSettings
+from trainer.model.passes import plan_passes
 from trainer.monitor.protocol import Event, Monitor
 from trainer.reward.program import open_reward_program
 from trainer.rollout.answers import SamplingSettings
@@ -36,10 +38,8 @@ class Session:
     """The open parts of a run, and the loop over them."""
 
     grpo: Grpo
-    decoder: Decoder
     adapter: Adapter
-    engine: RolloutEngine
-    weights: RolloutWeights
+    bench: Bench
 
 
 def open_session(config: GrpoConfig, inputs: Inputs, monitor: Monitor, stack: ExitStack) -> Session:
@@ -49,12 +49,13 @@ def open_session(config: GrpoConfig, inputs: Inputs, monitor: Monitor, stack: Ex
     keep_freed_pages()
     monitor.progress("prepare", 0, 3)
     weights = rollout_weights(config, inputs)
-    monitor.event(Event("info", "rollout_weights", weights.reason))
     monitor.progress("prepare", 1, 3)
     engine = stack.enter_context(open_engine(config, inputs, weights, threads))
     monitor.progress("prepare", 2, 3)
     decoder = Decoder(inputs.file, choose_device(config.model.device), context=config.training.ctx)
     adapter = new_adapter(config, inputs, decoder.device)
+    learner = open_learner(config, decoder, adapter, _say_once(monitor))
+    check_fanout(learner, inputs, config)
     section = config.grpo
     reward = stack.enter_context(
         open_reward_program(
@@ -65,11 +66,13 @@ def open_session(config: GrpoConfig, inputs: Inputs, monitor: Monitor, stack: Ex
             judge_allowed=False,
         )
     )
+    bench = Bench(inputs.prompts[0].tokens, decoder, engine, weights.kind)
+    bench.probe(adapter)
     monitor.progress("prepare", 3, 3)
+    monitor.event(_settings(learner, engine, weights, threads))
     order = PromptOrder(inputs.prompts, section.prompt_order, section.sampling.seed)
-    learner = open_learner(config, decoder, adapter, _say_once(monitor))
     grpo = Grpo(config, order, engine, reward, learner, monitor)
-    return Session(grpo, decoder, adapter, engine, weights)
+    return Session(grpo, adapter, bench)
 
 
 def rollout_weights(config: GrpoConfig, inputs: Inputs) -> RolloutWeights:
@@ -148,6 +151,31 @@ def open_learner(
         OptimizerSettings(training.optimizer, training.weight_decay, training.max_grad_norm),
         on_fallback=on_fallback,
     )
+
+
+def check_fanout(learner: Learner, inputs: Inputs, config: GrpoConfig) -> None:
+    """See before the run that an explicit fan-out can be met by the longest answers to the longest
+    prompt. Raises ConfigError when it cannot."""
+    longest = [config.grpo.sampling.max_new_tokens] * config.grpo.group_size
+    settings = learner.settings
+    plan_passes(
+        inputs.longest_prompt, longest, micro_batch=settings.micro_batch, fanout=settings.fanout
+    )
+
+
+def _settings(
+    learner: Learner, engine: RolloutEngine, weights: RolloutWeights, threads: int
+) -> Event:
+    """What the automatic settings came to."""
+    data = {
+        "threads": threads,
+        "device": str(learner.decoder.device),
+        "micro_batch": learner.settings.micro_batch,
+        "generation_concurrency": engine.concurrency,
+        "rollout_weights": weights.kind,
+    }
+    words = ", ".join(f"{key} {value}" for key, value in data.items())
+    return Event("info", "settings", f"settings: {words} ({weights.reason})", data=data)
 
 
 def _say_once(monitor: Monitor) -> Callable[[str], None]:

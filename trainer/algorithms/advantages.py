@@ -1,7 +1,7 @@
 """From the rewards of a group to advantages.
 
 Notation: a group of G answers to one prompt has rewards R (G,); ``live`` (G,) is True for the
-answers that count. All tensors are F32 unless said otherwise.
+answers that count. Rewards are F64, as the program gave them; advantages are F32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def overlong_penalty(
     Zero up to max_new_tokens − buffer, then falling in a line to −max_penalty at max_new_tokens
     (Yu et al., "DAPO", arXiv 2503.14476, eq. 13, with the penalty scaled).
     """
-    over = lengths.float() - (max_new_tokens - buffer_tokens)
+    over = lengths.double() - (max_new_tokens - buffer_tokens)
     return -max_penalty * (over / buffer_tokens).clamp(0.0, 1.0)
 
 
@@ -35,11 +35,9 @@ def group_advantages(rewards: Tensor, live: Tensor, baseline: Baseline) -> Tenso
     carries no signal (see `has_signal`).
     """
     if not has_signal(rewards, live):
-        return torch.zeros_like(rewards)
+        return torch.zeros(len(rewards))
     count = live.sum()
-    # The mean is taken in F64: equal rewards such as 0.1 must give exactly equal differences.
-    mean = rewards[live].double().mean()
-    centred = (rewards.double() - mean).float()
+    centred = (rewards - rewards[live].mean()).float()
     if baseline == "leave_one_out":
         centred = centred * (count / (count - 1))
     return torch.where(live, centred, torch.zeros_like(centred))

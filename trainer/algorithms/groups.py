@@ -21,7 +21,7 @@ from trainer.rollout.answers import Answer
 class Group:
     """The answers to one prompt of one update, with what was decided about each.
 
-    ``rewards`` (G,) are those trained on, ``live`` (G,) is True for answers that count, and
+    ``rewards`` (G,) F64 are those trained on, ``live`` (G,) is True for answers that count, and
     ``advantages`` (G,) are zero for those that do not. ``old`` and ``reference`` hold, for each
     *live* answer in order, its token log-probabilities (n,) once they were scored.
     """
@@ -43,11 +43,6 @@ class Group:
     @property
     def trainable(self) -> bool:
         return has_signal(self.rewards, self.live)
-
-    @property
-    def zero_signal(self) -> bool:
-        """All its rewards are the same, whatever was masked."""
-        return not has_signal(self.rewards, torch.ones_like(self.live))
 
     @property
     def live_tokens(self) -> list[Ids]:
@@ -89,7 +84,7 @@ def form_group(
 ) -> Group:
     """Turn the program's rewards into advantages, in the order that the method prescribes:
     overlong penalty, truncation mask, baseline over the live, groups without signal."""
-    rewards = torch.tensor([r.reward for r in replies], dtype=torch.float32)
+    rewards = torch.tensor([r.reward for r in replies], dtype=torch.float64)
     penalty = section.overlong_penalty
     if penalty is not None:
         rewards = rewards + overlong_penalty(

@@ -12,6 +12,7 @@ reader's expectation:
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ class Grpo:
         """Sample, score, take advantages, make the passes, report, hand the adapter over."""
         watch = Stopwatch()
         groups = self.collect(update, watch)
+        # Before the passes: should one of them fail, these answers are what explains it.
+        self.monitor.trajectories(update, [g.record() for g in groups])
         trained = [g for g in groups if g.trainable]
         passes = self.optimise(update, trained, watch) if trained else []
         if passes:
@@ -84,7 +87,7 @@ class Grpo:
         self.report(update, groups, passes, watch)
         self.completed = update
         self.trained += bool(passes)
-        self._check_stall(groups, bool(passes))
+        self._check_stall(update, groups, bool(passes))
 
     # -- collecting ------------------------------------------------------------------------------
 
@@ -180,7 +183,6 @@ class Grpo:
     def report(
         self, update: int, groups: Sequence[Group], passes: Sequence[PassStats], watch: Stopwatch
     ) -> None:
-        self.monitor.trajectories(update, [g.record() for g in groups])
         tokens = sum(p.tokens for p in passes)
         values = (
             metrics.reward_metrics(groups)
@@ -197,7 +199,17 @@ class Grpo:
             values |= metrics.packing_metrics(self.learner.counts)
             values |= metrics.policy_metrics(passes, self.kl_coefficient, rate, self.learner.steps)
         self.monitor.metrics(update, "trained" if passes else "skipped", values)
+        self._comment(update, values)
         self._follow_kl(update, values.get("policy/kl"))
+
+    def _comment(self, update: int, values: metrics.Metrics) -> None:
+        strange = sorted(name for name, value in values.items() if not math.isfinite(value))
+        if strange:
+            words = f"not finite, and stored as null: {', '.join(strange)}"
+            self.monitor.event(Event("warning", "nonfinite_metric", words, update))
+        if self.config.run.verbose:
+            lines = (f"{name} = {values[name]:.6g}" for name in sorted(values))
+            self.monitor.event(Event("info", "all_metrics", "\n".join(lines), update))
 
     def _kl_schedule(self) -> KlSchedule | None:
         section = self.config.grpo
@@ -212,7 +224,7 @@ class Grpo:
         if schedule:
             self.kl_coefficient = schedule.next(self.kl_coefficient, update, measured)
 
-    def _check_stall(self, groups: Sequence[Group], trained: bool) -> None:
+    def _check_stall(self, update: int, groups: Sequence[Group], trained: bool) -> None:
         self.stalled = 0 if trained else self.stalled + 1
         most = self.config.grpo.max_stalled_updates
         if trained:
@@ -225,11 +237,11 @@ class Grpo:
                 f"(grpo.max_stalled_updates = {most}): within each group all rewards are equal, or "
                 f"fewer than two answers count. In the last update rewards went {spread}. The "
                 f"reward is too easy or too hard for this model, or answers are cut off: look at "
-                f"them with `retrograd check --sample 8`, give partial credit, or change the "
-                f"prompts."
+                f"them with `retrograd check {self.config.source.name} --sample 8`, give partial "
+                f"credit, or change the prompts."
             )
         self.monitor.event(
-            Event("info", "update_skipped", f"no group carried signal; rewards {spread}")
+            Event("info", "update_skipped", f"no group carried signal; rewards {spread}", update)
         )
 
     def _progress(self, stage: Stage) -> _Progress:

@@ -29,6 +29,7 @@ class Surrogate(NamedTuple):
 
 
 def bounded(log_ratio: Tensor) -> Tensor:
+    """The log-ratio (N,) within ±20 nats, where exp and its gradient are finite in F32."""
     return log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 

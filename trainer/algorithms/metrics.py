@@ -58,12 +58,14 @@ def completion_metrics(groups: Sequence[Group]) -> Metrics:
 
 
 def batch_metrics(groups: Sequence[Group]) -> Metrics:
+    """``zero_std_group_fraction``: groups without signal, whose live rewards are all equal or of
+    which fewer than two answers count."""
     trained = [g for g in groups if g.trainable]
     count = sum(len(g.answers) for g in groups)
     sizes = [float(g.advantages[g.live].abs().sum()) for g in trained]
     answers = sum(len(g.members) for g in trained)
     return {
-        "batch/zero_std_group_fraction": sum(g.zero_signal for g in groups) / len(groups),
+        "batch/zero_std_group_fraction": 1.0 - len(trained) / len(groups),
         "batch/trained_fraction": answers / count,
         "batch/advantage_abs_mean": sum(sizes) / answers if answers else 0.0,
     }
@@ -156,6 +158,7 @@ def throughput_metrics(
 
 
 def system_metrics(process: psutil.Process) -> Metrics:
+    """``cpu_percent`` is of one core, over the time since the last call."""
     values = {
         "system/rss_bytes": float(process.memory_info().rss),
         "system/cpu_percent": process.cpu_percent(),

@@ -22,8 +22,11 @@ CLIP_GUARD = 0.9
 
 @dataclass(slots=True)
 class PassStats:
-    """Sums over the answer tokens of one pass over the batch. ``surrogate``, ``kl`` (toward the
-    anchor of the penalty), ``drift`` (k3 toward ``old``) and ``entropy`` are in nats."""
+    """Sums over the answer tokens of one pass over the batch.
+
+    ``surrogate``, ``kl`` (toward the anchor of the penalty), ``drift`` (k3 of ``old``, which wrote
+    the answers, toward the policy as it is now) and ``entropy`` are in nats.
+    """
 
     tokens: int = 0
     surrogate: float = 0.0
@@ -51,7 +54,7 @@ class PassStats:
         self.tokens += len(scores)
         self.surrogate += float(surrogate.terms.detach().sum())
         self.kl += float(kl.detach().sum()) if kl is not None else 0.0
-        self.drift += float(losses.k3(scores.detach(), old).sum())
+        self.drift += float(losses.k3(old, scores.detach()).sum())
         self.entropy += float(entropy.sum())
         self.clipped_low += int(surrogate.clipped_low.sum())
         self.clipped_high += int(surrogate.clipped_high.sum())

@@ -31,9 +31,13 @@ class Architecture:
     norm_epsilon: float
     rope_base: float
     rope_scale: float
-    attention_scale: float
     trained_context: int
     tied: bool
+
+    @property
+    def attention_scale(self) -> float:
+        """What query-key products are multiplied with."""
+        return float(self.head_size**-0.5)
 
     @property
     def query_width(self) -> int:
@@ -66,7 +70,6 @@ def describe(file: GgufFile) -> Architecture:
         norm_epsilon=file.get(key("attention.layer_norm_rms_epsilon"), float),
         rope_base=file.get(key("rope.freq_base"), float, 10_000.0),
         rope_scale=_rope_scale(file, name),
-        attention_scale=file.get(key("attention.scale"), float, 0.0) or head_size**-0.5,
         trained_context=file.get(key("context_length"), int),
         tied="output.weight" not in file.tensors,
     )
@@ -106,12 +109,15 @@ def _embedding_rows(file: GgufFile) -> int:
 
 def _rope_scale(file: GgufFile, name: str) -> float:
     kind = file.get(f"{name}.rope.scaling.type", str, "linear")
-    factor = file.get(f"{name}.rope.scaling.factor", float, 0.0)
+    older = file.get(f"{name}.rope.scale_linear", float, 0.0)
+    factor = file.get(f"{name}.rope.scaling.factor", float, older)
     if kind not in ("none", "linear"):
         raise ModelError(
             f"{file.path}: rotary scaling of type {kind!r} is not supported (linear and rope_freqs "
             f"are)."
         )
+    if file.get(f"{name}.rope.scaling.attn_factor", float, 1.0) != 1.0:
+        raise ModelError(f"{file.path}: scaled rotary attention (attn_factor) is not supported.")
     return 1.0 / factor if kind == "linear" and factor else 1.0
 
 

@@ -98,10 +98,9 @@ def _adapter(file: GgufFile) -> AdapterFacts:
     targets: dict[str, int] = {}
     for name in file.tensors:
         if name.endswith(".lora_a"):
-            parts = name.split(".")
-            target = (
-                aliases.get(parts[2], name.removesuffix(".lora_a")) if parts[0] == "blk" else name
-            )
+            tensor = name.removesuffix(".lora_a")
+            parts = tensor.split(".")
+            target = aliases.get(parts[2], tensor) if parts[0] == "blk" else tensor
             targets[target] = targets.get(target, 0) + 1
     alpha = file.get("adapter.lora.alpha", float, 0.0)
     kind = file.text("adapter.type") or "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -33,6 +34,7 @@ class Adapter:
         self.rank = rank
         self.alpha = alpha
         self.architecture = architecture.name
+        self.device = device
         generator = torch.Generator().manual_seed(seed)
         shapes = layer_shapes(architecture)
         self.factors: dict[str, Factors] = {}
@@ -63,6 +65,19 @@ class Adapter:
     def size(self) -> int:
         """The number of trained parameters."""
         return sum(p.numel() for p in self.parameters())
+
+    def random(self, size: float) -> Adapter:
+        """An adapter of the same shape whose B is drawn from a normal of deviation ``size``."""
+        other = copy.copy(self)
+        generator = torch.Generator().manual_seed(0)
+        other.factors = {
+            name: (
+                A.detach().clone(),
+                (torch.randn(B.shape, generator=generator) * size).to(self.device),
+            )
+            for name, (A, B) in self.factors.items()
+        }
+        return other
 
     def state(self) -> dict[str, Tensor]:
         """A copy of every factor, on the CPU."""

@@ -23,7 +23,7 @@ def rotary_angles(architecture: Architecture, factors: Tensor | None, length: in
     j = torch.arange(half, dtype=torch.float64)
     frequency = architecture.rope_base ** (-j / half) * architecture.rope_scale
     if factors is not None:
-        frequency = frequency / factors.double().cpu()
+        frequency = frequency / factors.cpu().double()
     angles = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
 

@@ -110,6 +110,11 @@ class RolloutEngine:
             self.model.close()
             raise
 
+    @property
+    def concurrency(self) -> int:
+        """How many answers are generated at once."""
+        return self._layout.slots
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if not self._lock.acquire(blocking=False):

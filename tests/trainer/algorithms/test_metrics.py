@@ -108,8 +108,8 @@ def batch_values(configured):
     return metrics.batch_metrics(groups)
 
 
-def test_zero_std_group_fraction_is_of_groups_whose_rewards_are_all_equal(batch_values):
-    assert batch_values["batch/zero_std_group_fraction"] == pytest.approx(1 / 3)
+def test_zero_std_group_fraction_is_of_groups_whose_live_rewards_are_all_equal(batch_values):
+    assert batch_values["batch/zero_std_group_fraction"] == pytest.approx(2 / 3)
 
 
 def test_trained_fraction_is_of_all_sampled_answers(batch_values):
@@ -214,7 +214,9 @@ def test_kl_per_answer_is_the_sum_over_an_answer_toward_the_initial_policy(confi
 
 
 def test_kl_per_answer_is_absent_where_the_initial_policy_was_not_scored(configured):
-    assert metrics.reference_metrics([scored(group(configured(), [0.0, 1.0]), [[-1.0], [-1.0]])]) == {}
+    assert (
+        metrics.reference_metrics([scored(group(configured(), [0.0, 1.0]), [[-1.0], [-1.0]])]) == {}
+    )
 
 
 # -- sampler/* -----------------------------------------------------------------------------------

@@ -131,8 +131,8 @@ def test_statistics_of_a_pass(configured):
     assert stats.ratio_max == pytest.approx(1.5)
     assert stats.surrogate == pytest.approx(sum(TERMS))
     assert stats.entropy == pytest.approx(6.0)
-    # k3 toward old: δ = old - new = -log ratio
-    drift = [1 / r - 1 + math.log(r) for r in (0.5, 1.1, 1.5)]
+    # k3 of old, which wrote the answers, toward new: δ = new - old = log ratio
+    drift = [r - 1 - math.log(r) for r in (0.5, 1.1, 1.5)]
     assert stats.drift == pytest.approx(sum(drift))
 
 

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import re
+
+import psutil
+import pytest
+from small_runs import SMALL, end_often, rewards, train, write_run
+
+import trainer.check
+from trainer.check import check
+from trainer.config import load_config
+from trainer.errors import ConfigError
+
+LIVE, DEAD = [0.0, 1.0, 0.0, 2.0], [1.0] * 4
+
+
+@pytest.fixture(scope="module")
+def model(random_llama):
+    return random_llama(**SMALL)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path):
+    yield
+    assert psutil.Process().children(recursive=True) == []
+    assert not list(tmp_path.glob("*.gguf"))
+
+
+@pytest.fixture
+def looked_at(tmp_path, model):
+    """The findings of a check, as (level, detail) by title."""
+
+    def look(changes=None, *, reward=None, model=model, sample=0, prompts=("hello",)):
+        config = write_run(tmp_path, model, reward or rewards(LIVE), changes, prompts=prompts)
+        findings = check(config, sample=sample).findings
+        titles = [f.title for f in findings]
+        assert len(titles) == len(set(titles)), "no title twice"
+        return {f.title: (f.level, f.detail) for f in findings}
+
+    return look
+
+
+def test_a_configuration_in_order(looked_at, tmp_path):
+    found = looked_at(prompts=["hello", "you"])
+    assert {level for level, _ in found.values()} == {"ok"}
+    assert list(found) == ["model", "prompts", "adapter", "output", "memory", "sampler and trainer"]
+    assert found["model"][1].endswith("model.gguf: llama, 1 layers of 32, vocabulary 260")
+    assert found["prompts"][1] == (
+        "2 prompts of at most 8 tokens; with answers of 6 the longest takes 14 of ctx = 48"
+    )
+    assert found["adapter"][1] == (
+        "rank 2 on q, k, v, o, ffn_gate, ffn_up, ffn_down: 928 parameters"
+    )
+    assert found["output"][1] == str(tmp_path / "adapter.gguf")
+
+
+def test_memory_is_told_by_its_parts(looked_at):
+    level, detail = looked_at()["memory"]
+    assert level == "ok"
+    # a prompt of 8 tokens and four answers of 6
+    assert "base in F32 0 MiB, copy for sampling 0 MiB, one pass of 32 tokens 0 MiB" in detail
+
+
+def test_too_little_memory_is_a_warning_with_a_cure(looked_at, monkeypatch):
+    monkeypatch.setattr(trainer.check, "available_bytes", lambda: 1000)
+    level, detail = looked_at()["memory"]
+    assert level == "warning"
+    assert "of 0 MiB free" in detail
+    assert "turn on gradient_checkpointing" in detail
+
+
+def test_sampler_and_trainer_are_compared_under_an_adapter_that_changes_the_model(looked_at):
+    level, detail = looked_at()["sampler and trainer"]
+    assert level == "ok"
+    change, gap = map(float, re.search("by (.*) nats a token, .* by (.*)", detail).groups())
+    assert gap < 1e-4 < 0.1 < change
+
+
+def test_notes_on_the_configuration_are_warnings(looked_at):
+    level, detail = looked_at({"grpo.importance_sampling_level": "sequence"})["configuration"]
+    assert level == "warning"
+    assert "hardly ever clips" in detail
+
+
+def test_an_adapter_that_would_be_replaced_is_a_warning(looked_at, tmp_path):
+    path = tmp_path / "out" / "adapter.gguf"
+    path.parent.mkdir()
+    path.write_bytes(b"an earlier one")
+    level, detail = looked_at({"output.path": "out/adapter.gguf"})["output"]
+    assert (level, detail) == ("warning", f"{path} exists, and the run would replace it")
+    assert path.read_bytes() == b"an earlier one"
+
+
+def test_a_folder_as_output_is_an_error(looked_at, tmp_path):
+    level, detail = looked_at({"output.path": "."})["output"]
+    assert level == "error"
+    assert f"{tmp_path}: this is a folder. Set [output] path" in detail
+
+
+# -- what stops a run ----------------------------------------------------------------------------
+
+
+def test_a_missing_model(looked_at, tmp_path):
+    found = looked_at(model=tmp_path / "gone.bin")
+    level, detail = found["model and prompts"]
+    assert level == "error"
+    assert "gone.bin: there is no such file" in detail
+    # the rest is looked at all the same
+    assert found["output"][0] == "ok"
+    assert "sampler and trainer" not in found
+
+
+def test_a_prompt_that_cannot_fit(looked_at):
+    level, detail = looked_at(prompts=["short", "x" * 60])["model and prompts"]
+    assert level == "error"
+    assert "prompts.jsonl:2: the prompt has 63 tokens" in detail
+
+
+def test_a_bad_prompt_line(looked_at, tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"messages": []}\n')
+    level, detail = looked_at({"grpo.prompts": "bad.jsonl"})["model and prompts"]
+    assert level == "error"
+    assert 'bad.jsonl:1: "messages" is empty' in detail
+
+
+def test_a_reward_command_that_is_not_there(looked_at):
+    found = looked_at({"grpo.reward_command": ["no-such-program-here"]})
+    level, detail = found["reward program"]
+    assert level == "error"
+    assert "no-such-program-here" in detail
+    assert found["sampler and trainer"][0] == "ok"
+
+
+def test_every_fault_is_found_in_one_go(looked_at, tmp_path):
+    found = looked_at(
+        {"grpo.reward_command": ["no-such-program-here"], "output.path": "."},
+        model=tmp_path / "gone.bin",
+    )
+    assert [title for title, (level, _) in found.items() if level == "error"] == [
+        "reward program",
+        "model and prompts",
+        "output",
+    ]
+
+
+def test_what_is_not_available_yet_is_refused(tmp_path, model):
+    config = write_run(tmp_path, model, rewards(LIVE), {"evaluation.data": "held-out.jsonl"})
+    with pytest.raises(ConfigError, match="evaluation is not available yet"):
+        check(config)
+
+
+def test_another_algorithm_is_refused(tmp_path):
+    path = tmp_path / "sft.toml"
+    path.write_text(
+        '[run]\nalgorithm = "sft"\n[model]\npath = "m.gguf"\n[output]\npath = "a.gguf"\n'
+        '[sft]\ndata = "rows.jsonl"\n'
+    )
+    with pytest.raises(ConfigError, match="not available yet"):
+        check(load_config(path))
+
+
+# -- sampling ------------------------------------------------------------------------------------
+
+
+def test_sampled_groups_show_the_spread_of_their_rewards(looked_at):
+    found = looked_at(reward=rewards(LIVE, DEAD, LIVE, DEAD), sample=4, prompts=["a", "b", "c"])
+    level, detail = found["reward spread"]
+    # means 0.75 and 1; six tokens hardly ever hold an end token of 260, so answers are cut
+    assert detail.startswith("4 groups of 4 from the base: mean 0.875, from 0 to 2; 50% of the")
+    assert "groups carry signal; 100% of the answers are cut at 6 tokens" in detail
+    assert level == "warning"
+    assert detail.endswith("Learning will be slow.")
+
+
+def test_a_spread_with_signal_and_answers_that_end_is_in_order(looked_at, random_llama):
+    program = "def score(batch, index, request):\n    return index\n"
+    changes = {"grpo.sampling.max_new_tokens": 30, "grpo.group_size": 8}
+    ending = end_often(random_llama(**SMALL))
+    found = looked_at(changes, reward=program, model=ending, sample=2)
+    level, detail = found["reward spread"]
+    assert "100% of the groups carry signal" in detail
+    assert int(re.search(r"(\d+)% of the answers are cut", detail)[1]) < 50
+    assert level == "ok"
+
+
+def test_groups_without_any_signal_are_a_warning_with_a_cure(looked_at):
+    level, detail = looked_at(reward=rewards(DEAD), sample=2)["reward spread"]
+    assert level == "warning"
+    assert "0% of the groups carry signal" in detail
+    assert "GRPO cannot learn from this. Give partial credit" in detail
+
+
+def test_the_best_and_the_worst_answer_of_a_group_are_shown(looked_at):
+    level, detail = looked_at(reward=rewards([0.5, -1.0, 2.25, 0.0]), sample=1)["sample answers"]
+    assert level == "ok"
+    best, worst = detail.splitlines()
+    assert best.startswith("best 2.25: ")
+    assert worst.startswith("worst -1: ")
+    assert best.removeprefix("best 2.25: ") != worst.removeprefix("worst -1: ")
+
+
+def test_the_answers_are_those_that_a_runs_first_update_will_score(looked_at, tmp_path, model):
+    """The base is sampled, and not the adapter of the comparison, with the run's own seeds."""
+    by_index = "def score(batch, index, request):\n    return index\n"
+    found = looked_at(reward=by_index, sample=1)["sample answers"][1]
+    [group] = train(tmp_path / "run", model, by_index).groups[1]
+    first, *_, last = [t.answer.text.replace("\n", "⏎") for t in group.trajectories]
+    assert found == f"best 3: {last!r}\nworst 0: {first!r}"
+    (tmp_path / "run" / "adapter.gguf").unlink()
+
+
+def test_a_reward_program_that_breaks_the_protocol_is_an_error(looked_at):
+    nan = "def score(batch, index, request):\n    return 'much'\n"
+    found = looked_at(reward=nan, sample=1)
+    level, detail = found["reward spread"]
+    assert level == "error"
+    assert 'whose reward is the text "much"' in detail
+    assert "sample answers" not in found
+
+
+def test_without_sampling_the_program_is_not_asked(looked_at):
+    dies = "def score(batch, index, request):\n    sys.exit(3)\n"
+    assert {level for level, _ in looked_at(reward=dies).values()} == {"ok"}

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+from small_runs import SMALL, rewards, write_run
+
+from trainer.errors import ConfigError, DataError, ModelError
+from trainer.inputs import coverage, read_inputs
+
+
+@pytest.fixture(scope="module")
+def deep(random_llama):
+    return random_llama(**SMALL | {"layers": 3})
+
+
+@pytest.fixture
+def read(tmp_path, deep):
+    def _read(changes=None, *, model=deep, prompts=("hello",)):
+        return read_inputs(write_run(tmp_path, model, rewards([0.0]), changes, prompts=prompts))
+
+    return _read
+
+
+def test_prompts_are_rendered_with_the_models_own_template(read):
+    inputs = read(prompts=["hi", "in"])
+    # <|user|>, the text, <|end|>, <|bot|>; "in" is the vocabulary's one merge
+    assert [p.tokens for p in inputs.prompts] == [(258, 104, 105, 257, 259), (258, 256, 257, 259)]
+    assert [p.line.line for p in inputs.prompts] == [1, 2]
+    assert inputs.longest_prompt == 5
+
+
+def test_the_models_shape_is_described(read):
+    a = read().architecture
+    assert (a.layers, a.width, a.ff_width, a.heads, a.kv_heads) == (3, 32, 48, 4, 2)
+    assert (a.vocabulary, a.trained_context) == (260, 64)
+
+
+@pytest.mark.parametrize(
+    ("targets", "count", "words"),
+    [
+        ("auto", 21, "q, k, v, o, ffn_gate, ffn_up, ffn_down"),
+        (["q", "v"], 6, "q, v"),
+        (["blk.1.attn_q.weight", "o"], 4, "o, q (1 of 3)"),
+        (["blk.[02].ffn_*.weight"], 6, "ffn_gate (2 of 3), ffn_up (2 of 3), ffn_down (2 of 3)"),
+    ],
+)
+def test_targets_and_their_coverage(read, targets, count, words):
+    inputs = read({"lora.targets": targets})
+    assert len(inputs.targets) == count
+    assert sorted(coverage(inputs).split(", ")) == sorted(words.split(", "))
+
+
+def test_a_target_that_matches_nothing_stops_although_another_matches(read):
+    with pytest.raises(ConfigError, match=r"'attn_qkv_typo' matches no matrix"):
+        read({"lora.targets": ["q", "attn_qkv_typo"]})
+
+
+def test_a_context_beyond_the_models_own_is_refused(read):
+    with pytest.raises(ConfigError, match=r"run\.toml: training\.ctx = 65 is longer than the 64"):
+        read({"training.ctx": 65})
+    assert read({"training.ctx": 64}).longest_prompt == 8
+
+
+def test_a_prompt_may_fill_the_context_to_the_last_token(read):
+    """Three control tokens, the text, and six tokens of answer in a context of 48."""
+    assert read(prompts=["x" * 39]).longest_prompt == 42
+    with pytest.raises(
+        DataError, match=r"prompts\.jsonl:2: the prompt has 43 tokens, .* ctx = 48\n.*ctx .* to 49"
+    ):
+        read(prompts=["short", "x" * 40])
+
+
+def test_a_model_that_cannot_be_trained_is_refused(read, random_llama, tmp_path):
+    with pytest.raises(ModelError, match="'mamba' is not supported"):
+        read(model=random_llama(architecture="mamba"))
+    with pytest.raises(ModelError, match="1 tensors are missing"):
+        read(model=random_llama(drop=("blk.1.ffn_up.weight",)))
+    with pytest.raises(ModelError, match=r"gone\.gguf: there is no such file"):
+        read(model=tmp_path / "gone.gguf")
+
+
+def test_a_missing_prompt_file_is_named(tmp_path, deep):
+    config = write_run(tmp_path, deep, rewards([0.0]), {"grpo.prompts": "gone.jsonl"})
+    with pytest.raises(DataError, match=r"gone\.jsonl: cannot read the prompts"):
+        read_inputs(config)
