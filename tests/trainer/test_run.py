@@ -132,6 +132,28 @@ def test_what_the_automatic_settings_came_to_is_told(whole):
     }
 
 
+def test_the_default_ways_of_sampling_and_cutting_train_as_well(model, tmp_path):
+    """An F16 copy and cache while sampling, corrected in the loss; sizes chosen by the machine."""
+    defaults = dict.fromkeys(
+        f"training.{key}"
+        for key in (
+            "rollout_weights",
+            "fast_sampling_context",
+            "importance_correction",
+            "micro_batch",
+        )
+    )
+    recorder = train(tmp_path, model, rewards(LIVE), defaults | {"grpo.updates": 2})
+    assert recorder.outcome.status == "completed"
+    [event] = [e for e in recorder.events if e.code == "settings"]
+    assert event.data["rollout_weights"] == "f16"
+    assert 256 <= event.data["micro_batch"] <= 1024
+    for values in recorder.values.values():
+        assert 0.0 < values["sampler/logprob_gap_mean"] < 0.02
+        assert values["sampler/correction_capped_fraction"] == 0.0
+        assert values["policy/ratio_max"] == 1.0
+
+
 def test_a_run_without_any_step_has_nothing_to_export(model, tmp_path):
     recorder = train(tmp_path, model, rewards(DEAD))
     assert (recorder.outcome.status, recorder.outcome.output) == ("failed", None)

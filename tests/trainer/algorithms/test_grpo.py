@@ -17,6 +17,7 @@ from trainer.model.decoder import Decoder
 from trainer.model.packing import pack_text
 
 CPU = torch.device("cpu")
+LIVE, DEAD = [0.0, 1.0, 0.0, 2.0], [1.0] * 4
 MASK = {"grpo.mask_truncated": True}
 TWO = {"grpo.prompts_per_update": 2}
 DESCENT = {"training.optimizer": "sgd", "training.max_grad_norm": 1e9}
@@ -175,6 +176,14 @@ def test_prompts_are_taken_in_order_and_over_again(model, tmp_path):
     assert [g.group for g in recorder.groups[2]] == [0, 1]
 
 
+def test_shuffled_prompts_are_each_taken_once_a_round(model, tmp_path):
+    changes = {"grpo.updates": 6, "grpo.prompt_order": "shuffled", "grpo.sampling.seed": 1}
+    recorder = train(tmp_path, model, rewards(DEAD), changes, prompts=["a", "b", "c"])
+    questions = [groups[0].prompt.question for groups in recorder.groups.values()]
+    assert sorted(questions[:3]) == sorted(questions[3:]) == ["a", "b", "c"]
+    assert questions != ["a", "b", "c"] * 2
+
+
 def test_the_same_prompt_on_two_lines_makes_two_groups(model, tmp_path):
     scores = rewards([0.0, 0.0, 0.0, 1.0, 10.0, 10.0, 10.0, 11.0])
     recorder = train(tmp_path, model, scores, TWO, prompts=["hi", "hi"])
@@ -193,9 +202,6 @@ def test_each_epoch_makes_one_step_a_group(model, tmp_path):
     )
     assert [v["optimizer/step"] for v in recorder.values.values()] == [6.0, 12.0]
     assert [v["packing/passes"] for v in recorder.values.values()] == [6.0, 6.0]
-
-
-LIVE, DEAD = [0.0, 1.0, 0.0, 2.0], [1.0] * 4
 
 
 @pytest.mark.parametrize("kl_coefficient", [0.0, 0.5])
@@ -243,10 +249,6 @@ def test_the_sampler_writes_with_the_adapter_that_was_trained_last(model, tmp_pa
     recorder = train(tmp_path, model, rewards(LIVE), changes)
     for values in recorder.values.values():
         assert values["sampler/logprob_gap_max"] < 1e-4
-    answers = [
-        [t.answer.tokens.tolist() for t in recorder.groups[u][0].trajectories] for u in (1, 4)
-    ]
-    assert answers[0] != answers[1]
 
 
 def test_the_seed_decides_a_run(model, tmp_path):

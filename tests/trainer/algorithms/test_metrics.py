@@ -214,9 +214,8 @@ def test_kl_per_answer_is_the_sum_over_an_answer_toward_the_initial_policy(confi
 
 
 def test_kl_per_answer_is_absent_where_the_initial_policy_was_not_scored(configured):
-    assert (
-        metrics.reference_metrics([scored(group(configured(), [0.0, 1.0]), [[-1.0], [-1.0]])]) == {}
-    )
+    made = scored(group(configured(), [0.0, 1.0]), [[-1.0], [-1.0]])
+    assert metrics.reference_metrics([made]) == {}
 
 
 # -- sampler/* -----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -266,7 +267,7 @@ def test_a_pass_makes_one_step_for_each_group_at_the_rate_given(configured, deco
     )
     moves = [
         math.sqrt(sum(float((b[n] - a[n]).square().sum()) for n in a))
-        for a, b in zip(states, states[1:], strict=False)
+        for a, b in itertools.pairwise(states)
     ]
     assert moves == pytest.approx([4e-3, 2e-3], rel=1e-3)
     assert (len(stats.norms), stats.tokens, learner.steps) == (2, 2 * sum(LENGTHS), 2)

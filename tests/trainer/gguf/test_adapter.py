@@ -43,7 +43,7 @@ def test_factors_are_written_as_they_are_in_the_type_asked_for(tmp_path, dtype, 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan])
 def test_an_alpha_that_llama_cpp_would_not_apply_is_refused(tmp_path, alpha):
-    with pytest.raises(ValueError, match="llama.cpp would read it as a scale of 1"):
+    with pytest.raises(ValueError, match=r"llama\.cpp would read it as a scale of 1"):
         written(tmp_path / "adapter.gguf", alpha=alpha)
     assert list(tmp_path.iterdir()) == []
 

@@ -83,7 +83,7 @@ def test_factors_are_f32_and_trained(file):
 def test_a_state_is_a_copy_and_can_be_set_again(file):
     made = adapter(file)
     state = made.state()
-    kept = [p for p in made.parameters()]
+    kept = list(made.parameters())
     with torch.no_grad():
         for p in made.parameters():
             p.add_(1.0)
@@ -105,3 +105,15 @@ def test_names_are_those_of_an_adapter_file(file):
 def test_the_state_of_another_adapter_is_refused(file):
     with pytest.raises(ValueError, match=r"the names differ: .*attn_v\.weight\.lora_a"):
         adapter(file, targets=["q"]).load_state(adapter(file, targets=["q", "v"]).state())
+
+
+def test_a_random_adapter_has_the_same_shape_and_a_b_of_the_size_asked_for(file):
+    made = adapter(file, rank=16)
+    other = made.random(0.5)
+    assert {n: v.shape for n, v in other.state().items()} == {
+        n: v.shape for n, v in made.state().items()
+    }
+    assert (other.rank, other.alpha) == (made.rank, made.alpha)
+    numbers = torch.cat([B.flatten() for _, B in other.factors.values()])
+    assert numbers.std().item() == pytest.approx(0.5, rel=0.05)
+    assert not any(B.any() for _, B in made.factors.values())

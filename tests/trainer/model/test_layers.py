@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
-from trainer.model import layers
+from trainer.model import attention
+from trainer.model.inputs import RmsNorm, SwiGlu, Unchanged
 from trainer.model.logprobs import score_tokens
 from trainer.model.lora import JoinedLinear, Part
 
@@ -16,32 +18,42 @@ def randn(*shape, grad=False):
     return torch.randn(*shape, dtype=F64, requires_grad=grad)
 
 
+def apply(linear, raw):
+    return linear(raw, None, 0.0)
+
+
+def alone(prepare, width):
+    """A map that only prepares its input."""
+    return JoinedLinear(prepare, torch.eye(width, dtype=F64), None, (Part("w", 0, width),))
+
+
 def test_rms_norm_value_and_gradient():
     torch.manual_seed(0)
-    x, weight = randn(3, 6, grad=True), randn(6)
-    torch.testing.assert_close(layers.rms_norm(x, weight, 1e-5), F.rms_norm(x, (6,), weight, 1e-5))
-    assert torch.autograd.gradcheck(lambda t: layers.rms_norm(t, weight, 1e-5), (x,))
+    raw, weight = randn(3, 6, grad=True), randn(6)
+    linear = alone(RmsNorm(weight, 1e-5), 6)
+    torch.testing.assert_close(apply(linear, raw), F.rms_norm(raw, (6,), weight, 1e-5))
+    assert torch.autograd.gradcheck(lambda t: apply(linear, t), (raw,))
 
 
 def test_swiglu_value_and_gradient():
     torch.manual_seed(0)
-    joined = randn(3, 8, grad=True)
-    expected = F.silu(joined[:, :4]) * joined[:, 4:]
-    torch.testing.assert_close(layers.swiglu(joined), expected)
-    assert torch.autograd.gradcheck(layers.swiglu, (joined,))
+    raw = randn(3, 8, grad=True)
+    linear = alone(SwiGlu(), 4)
+    torch.testing.assert_close(apply(linear, raw), F.silu(raw[:, :4]) * raw[:, 4:])
+    assert torch.autograd.gradcheck(lambda t: apply(linear, t), (raw,))
 
 
 def test_rotation_turns_neighbouring_pairs():
     # one head of four: pair (1, 0) turned by a right angle, pair (0, 2) by half a turn
     x = torch.tensor([[[1.0, 0.0, 0.0, 2.0]]])
     turn = torch.tensor([[1j, -1.0 + 0j]])
-    torch.testing.assert_close(layers.rotate(x, turn), torch.tensor([[[0.0, 1.0, 0.0, -2.0]]]))
+    torch.testing.assert_close(attention.rotate(x, turn), torch.tensor([[[0.0, 1.0, 0.0, -2.0]]]))
 
 
-def joined_linear():
+def joined_linear(prepare=None):
     torch.manual_seed(0)
     parts = (Part("q", 0, 4), Part("k", 4, 6), Part("v", 6, 9))
-    return JoinedLinear(randn(9, 5), randn(9), parts)
+    return JoinedLinear(prepare or Unchanged(), randn(9, 5), randn(9), parts)
 
 
 def test_lora_equals_its_formula_on_the_parts_that_have_factors():
@@ -56,8 +68,9 @@ def test_lora_equals_its_formula_on_the_parts_that_have_factors():
     torch.testing.assert_close(linear(x, factors, 1.5), expected)
 
 
-def test_lora_gradient_against_finite_differences():
-    linear = joined_linear()
+@pytest.mark.parametrize("normed", [False, True])
+def test_lora_gradient_against_finite_differences(normed):
+    linear = joined_linear(RmsNorm(randn(5), 1e-5) if normed else None)
     tensors = (
         randn(3, 5, grad=True),
         randn(2, 5, grad=True),
@@ -66,10 +79,10 @@ def test_lora_gradient_against_finite_differences():
         randn(3, 2, grad=True),
     )
 
-    def apply(x, A1, B1, A2, B2):
+    def adapted(x, A1, B1, A2, B2):
         return linear(x, {"q": (A1, B1), "v": (A2, B2)}, 1.5)
 
-    assert torch.autograd.gradcheck(apply, tensors)
+    assert torch.autograd.gradcheck(adapted, tensors)
 
 
 def test_without_an_adapter_the_base_is_left_alone():

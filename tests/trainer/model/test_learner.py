@@ -132,9 +132,8 @@ def test_accumulate_adds_up_over_groups(decoder):
     parts = one.accumulate(PROMPT, ANSWERS[:1], negative_logprob)
     parts += other.accumulate(PROMPT[:2], ANSWERS[1:], negative_logprob)
     assert total == pytest.approx(parts)
-    for a, b, c in zip(
-        *(learner.adapter.parameters() for learner in (both, one, other)), strict=True
-    ):
+    factors = (learner.adapter.parameters() for learner in (both, one, other))
+    for a, b, c in zip(*factors, strict=True):
         torch.testing.assert_close(a.grad, b.grad + c.grad)
 
 
@@ -247,7 +246,7 @@ def test_a_gradient_below_the_limit_is_left_alone(decoder):
 def test_a_step_needs_a_gradient_of_every_factor(decoder):
     learner = make_learner(decoder)
     before = learner.adapter.state()
-    first, *others = learner.adapter.parameters()
+    first = next(learner.adapter.parameters())
     first.grad = torch.ones_like(first)
     with pytest.raises(
         TrainingError, match=r"13 trained tensors got no gradient, first blk\.0\.attn_q.*lora_b"

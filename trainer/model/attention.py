@@ -1,8 +1,6 @@
-"""The pieces of a decoder layer that have no weights of their own."""
+"""Rotary position and attention over a packed pass."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -91,55 +89,3 @@ def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x.transpose(1, 2).reshape(-1, 1, x.shape[1], d).expand(-1, shared, -1, -1) for x in (k, v)
     )
     return queries, keys, values
-
-
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """x / √(mean(x²) + ε) · weight over the last dimension, ``weight`` frozen (Zhang and Sennrich,
-    "Root Mean Square Layer Normalization", arXiv 1910.07467, eq. 4)."""
-    result: Tensor = _RmsNorm.apply(x, weight, epsilon)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _RmsNorm(torch.autograd.Function):
-    """Keeps its input and one number a row; autograd would keep the normalised rows as well."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        inverse = x.square().mean(-1, keepdim=True).add_(epsilon).rsqrt_()
-        ctx.save_for_backward(x, weight, inverse)
-        return (x * inverse).mul_(weight)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        x, weight, inverse = ctx.saved_tensors
-        scaled = upstream[0] * weight
-        slope = (scaled * x).mean(-1, keepdim=True).mul_(inverse.pow(3))
-        return scaled.mul_(inverse).addcmul_(x, slope, value=-1), None, None
-
-
-def swiglu(joined: Tensor) -> Tensor:
-    """silu(gate) · up of a joined (T, 2f) tensor whose halves are gate and up (Shazeer, "GLU
-    Variants Improve Transformer", arXiv 2002.05202, section 2). Returns (T, f)."""
-    result: Tensor = _SwiGlu.apply(joined)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _SwiGlu(torch.autograd.Function):
-    """Keeps only its input for the backward pass: autograd would keep three tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, joined: Tensor) -> Tensor:
-        ctx.save_for_backward(joined)
-        gate, up = joined.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
-        (joined,) = ctx.saved_tensors
-        (dy,) = upstream
-        gate, up = joined.chunk(2, dim=-1)
-        result = torch.empty_like(joined)
-        d_gate, d_up = result.chunk(2, dim=-1)
-        torch.mul(dy, F.silu(gate), out=d_up)
-        d_gate.copy_(torch.ops.aten.silu_backward(dy * up, gate))
-        return result
