@@ -20,6 +20,7 @@ from trainer.rollout.weights import WeightsKind
 _FLOORS: dict[WeightsKind, float] = {"f32": 0.005, "f16": 0.02, "file": 0.2}
 _SHARE = 0.5
 _PROBE_SIZE = 0.8
+_PROBE_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Bench:
         engine: RolloutEngine,
         weights: WeightsKind,
     ) -> None:
-        self._tokens = tokens
+        # The logits of every position are compared: a long text would cost memory and show no more.
+        self._tokens = tokens[:_PROBE_TOKENS]
         self._decoder = decoder
         self._engine = engine
         self._weights = weights

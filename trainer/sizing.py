@@ -9,7 +9,7 @@ import psutil
 
 from trainer.gguf.architecture import Architecture
 
-_AUTO_ROWS = (256, 1024)
+_AUTO_ROWS = (256, 640)
 _AUTO_CONCURRENCY = 32
 _SHARE = 0.25
 _FLOAT = 4
@@ -34,8 +34,8 @@ def trained_weights_bytes(a: Architecture) -> int:
 def activation_bytes(a: Architecture, rows: int, *, recompute: bool) -> int:
     """What one pass of ``rows`` keeps for its backward half (an estimate from the tensors that the
     layers save; attention over a long prompt adds to it)."""
-    attention = 3 * (a.query_width + 2 * a.kv_width)
-    layer = 6 * a.width + attention + 3 * a.ff_width
+    attention = 3 * a.query_width + 4 * a.kv_width
+    layer = 2 * a.width + attention + 2 * a.ff_width
     kept = a.width * a.layers + layer if recompute else layer * a.layers
     return _FLOAT * rows * kept
 
@@ -46,8 +46,8 @@ def cache_bytes(a: Architecture, cells: int, *, exact: bool) -> int:
 
 
 def auto_micro_batch(a: Architecture, *, recompute: bool) -> int:
-    """Rows of a pass whose activations take a quarter of the free memory, 256 to 1024: above a
-    thousand rows the matrix products gain nothing more."""
+    """Rows of a pass whose activations take a quarter of the free memory, 256 to 640: with more
+    rows the matrix products gain little."""
     row = activation_bytes(a, 1, recompute=recompute)
     low, high = _AUTO_ROWS
     return max(low, min(high, int(available_bytes() * _SHARE) // row))

@@ -281,6 +281,25 @@ def test_an_adapter_that_cannot_be_written_at_the_end_is_told(model, tmp_path):
     assert "adapter.gguf: cannot be written" in outcome.message
 
 
+class Broken(Recorder):
+    """A watcher with a bug, not held off by a composite."""
+
+    def metrics(self, update, status, values):
+        super().metrics(update, status, values)
+        if update == 2:
+            raise ZeroDivisionError("in the chart")
+
+
+def test_an_error_of_the_programs_own_is_told_and_raised_again(model, tmp_path):
+    recorder = Broken()
+    with pytest.raises(ZeroDivisionError, match="in the chart"):
+        run(write_run(tmp_path / "9", model, rewards(LIVE), {"grpo.updates": 9}), recorder)
+    one = train(tmp_path / "1", model, rewards(LIVE))
+    assert (recorder.outcome.status, recorder.outcome.updates) == ("failed", 1)
+    assert recorder.outcome.message.startswith("ZeroDivisionError: in the chart\n")
+    assert same_adapter(recorder, one)
+
+
 # -- a run that does not begin -------------------------------------------------------------------
 
 
@@ -310,6 +329,11 @@ def refusal(config, kind):
 def test_a_missing_model_is_named(tmp_path):
     config = write_run(tmp_path, tmp_path / "gone.gguf", rewards(LIVE))
     assert "gone.gguf: there is no such file" in refusal(config, ModelError)
+
+
+def test_an_output_that_is_a_folder_is_named(model, tmp_path):
+    config = write_run(tmp_path, model, rewards(LIVE), {"output.path": "."})
+    assert f"{tmp_path}: this is a folder" in refusal(config, ConfigError)
 
 
 def test_a_bad_prompt_line_is_named(model, tmp_path):

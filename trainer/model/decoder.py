@@ -101,8 +101,8 @@ class Decoder:
             return attention.prefix_attention(q, k, v, a.attention_scale).reshape(len(qkv), -1)
         parts = [pack.prefix, len(qkv) - pack.prefix]
         (q0, q1), (k0, k1), (v0, v1) = (torch.split(x, parts) for x in (q, k, v))
-        # Copies of the prompt's few keys and values: as views they would keep the whole pass's.
-        k0, v0 = k0.contiguous(), v0.contiguous()
+        # Copies of the prompt's few rows: kept as views they would keep the whole pass's.
+        q0, k0, v0 = q0.contiguous(), k0.contiguous(), v0.contiguous()
         before = attention.prefix_attention(q0, k0, v0, a.attention_scale)
         after = attention.suffix_attention(q1, k1, v1, (k0, v0), pack.suffixes, a.attention_scale)
         out = torch.cat([before, after])

@@ -137,6 +137,14 @@ def test_statistics_of_a_pass(configured):
     assert stats.drift == pytest.approx(sum(drift))
 
 
+def test_the_largest_ratio_may_be_below_one(configured):
+    config = configured(SHAPE)
+    stats = PassStats()
+    lower = [old + math.log(r) for old, r in zip((-1.0, -2.0, -3.0), (0.5, 0.7, 0.6), strict=True)]
+    loss_of(config, made_group(config), output(lower), stats=stats)
+    assert stats.ratio_max == pytest.approx(0.7)
+
+
 # -- with a model --------------------------------------------------------------------------------
 
 PROMPT = (72, 105, 44, 32, 87)

@@ -69,6 +69,14 @@ def test_a_write_that_fails_leaves_the_earlier_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_finished_file_that_cannot_take_its_place_is_removed(tmp_path):
+    path = tmp_path / "adapter.gguf"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        written(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_place_that_cannot_be_written_is_an_os_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="file"):

@@ -148,6 +148,29 @@ def test_recomputing_activations_gives_every_factor_its_gradient(decoder):
         torch.testing.assert_close(b.grad, a.grad)
 
 
+def kept_for_backward(learner):
+    """How many numbers the forward half of a training pass saves."""
+    saved = []
+
+    def save(tensor):
+        saved.append(tensor.numel())
+        return tensor
+
+    def loss(out):
+        kept.append(sum(saved))
+        return negative_logprob(out)
+
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        learner.accumulate(PROMPT, ANSWERS, loss)
+    return kept[0]
+
+
+def test_recomputing_activations_keeps_far_fewer_of_them(decoder):
+    recomputed = kept_for_backward(make_learner(decoder, recompute=True))
+    assert recomputed < 0.2 * kept_for_backward(make_learner(decoder))
+
+
 class LogitRows(TorchDispatchMode):
     """The most rows of any product with the vocabulary that is made inside."""
 
