@@ -20,7 +20,7 @@ from trainer.rollout.weights import WeightsKind
 _FLOORS: dict[WeightsKind, float] = {"f32": 0.005, "f16": 0.02, "file": 0.2}
 _SHARE = 0.5
 _PROBE_SIZE = 0.8
-_PROBE_TOKENS = 64
+_PROBE_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ class TrainingSection(Section):
     `f32`, which is nearer to the trained weights; `auto` takes f16 where memory allows."""
 
     fast_sampling_context: bool = True
-    """An F16 cache and flash attention while sampling; `false` makes sampling exact to the bit."""
+    """An F16 cache while sampling, and flash attention where it is the faster; `false` computes
+    attention in F32."""
 
     importance_correction: Literal["off", "token"] = "token"
     """Whether each token's term is weighted by the ratio of the trainer's probability to the

@@ -37,15 +37,13 @@ def plan_passes(
     most = {"off": 1, "auto": len(lengths), "max": len(lengths)}.get(str(fanout), fanout)
     wished = min(int(most), len(lengths))
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    passes: list[list[int]] = [[]]
-    for i in order:
-        rows = packed_rows(prompt, [lengths[j] for j in [*passes[-1], i]])
-        if passes[-1] and (len(passes[-1]) == wished or rows > micro_batch):
-            passes.append([])
-        passes[-1].append(i)
-    widest = max(len(p) for p in passes)
+    passes = _fill(prompt, lengths, order, micro_batch, wished)
+    # As many passes, but of like size: the largest one decides how much memory is taken.
+    even = _fill(prompt, lengths, order, micro_batch, -(-len(lengths) // len(passes)))
+    if len(even) == len(passes) and not isinstance(fanout, int):
+        passes = even
     reason = None
-    if widest < wished:
+    if len(passes) > -(-len(lengths) // wished):
         needed = packed_rows(prompt, [lengths[i] for i in order[:wished]])
         reason = (
             f"{wished} answers on a prompt of {prompt} tokens need a pass of {needed} tokens, and "
@@ -57,3 +55,15 @@ def plan_passes(
                 f'micro_batch, or set shared_prefix_fanout to "auto".'
             )
     return PassPlan(tuple(tuple(p) for p in passes), reason)
+
+
+def _fill(
+    prompt: int, lengths: Sequence[int], order: Sequence[int], micro_batch: int, most: int
+) -> list[list[int]]:
+    passes: list[list[int]] = [[]]
+    for i in order:
+        rows = packed_rows(prompt, [lengths[j] for j in [*passes[-1], i]])
+        if passes[-1] and (len(passes[-1]) == most or rows > micro_batch):
+            passes.append([])
+        passes[-1].append(i)
+    return passes

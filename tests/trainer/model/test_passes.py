@@ -46,3 +46,14 @@ def test_every_answer_is_in_exactly_one_pass():
 
 def test_nothing_to_train_needs_no_pass():
     assert plan([]).passes == ()
+
+
+def test_the_answers_of_a_group_are_divided_evenly():
+    # seven of 64 would fit beside one: four and four take less memory in as many passes
+    assert [len(p) for p in plan([64] * 8, prompt=100, micro_batch=550).passes] == [4, 4]
+
+
+def test_a_pass_cut_short_between_full_ones_is_told():
+    cut = plan([90, 80, 70, 3, 3, 3, 3], prompt=10, micro_batch=190)
+    assert len(cut.passes) > 1
+    assert "training.micro_batch allows 190" in cut.reason
