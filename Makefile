@@ -17,7 +17,6 @@ export PYTHON TORCH_INDEX CMAKE_ARGS
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-CHOSEN := $(VENV)/.chosen
 
 .DEFAULT_GOAL := help
 .PHONY: help venv test test-full demo lint wheel clean FORCE
@@ -32,13 +31,12 @@ $(INSTALLED): pyproject.toml Makefile .ci/venv .ci/llama-wheel .ci/llama.cmake
 	@.ci/venv $(VENV)
 	@touch $@
 
-# A choice given on this command line that differs from the last one makes the environment stale.
-ifneq ($(strip $(TORCH_INDEX)$(CMAKE_ARGS)),)
-$(INSTALLED): $(CHOSEN)
-$(CHOSEN): FORCE
-	@mkdir -p $(VENV)
-	@printf '%s\n%s\n' "$$TORCH_INDEX" "$$CMAKE_ARGS" | cmp -s - $@ || \
-		printf '%s\n%s\n' "$$TORCH_INDEX" "$$CMAKE_ARGS" > $@
+# .chosen is written by .ci/venv: what the environment was made with. Another choice makes it stale.
+chosen = $(shell sed -n 's/^$(1)=//p' $(VENV)/.chosen 2>/dev/null)
+BEFORE := $(call chosen,TORCH_INDEX) $(call chosen,CMAKE_ARGS)
+WANTED := $(or $(TORCH_INDEX),$(call chosen,TORCH_INDEX)) $(or $(CMAKE_ARGS),$(call chosen,CMAKE_ARGS))
+ifneq ($(strip $(WANTED)),$(strip $(BEFORE)))
+$(INSTALLED): FORCE
 endif
 
 test: venv ## run the tests, without the longest checks

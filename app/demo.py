@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -72,14 +73,15 @@ def run_demo(demo: Demo, seed: int | None = None) -> Watched:
 
 
 def next_steps(demo: Demo) -> str:
-    config, reward = shown_path(demo.config), shown_path(demo.folder / "smoke_rl_reward.py")
-    command = _command()
+    config = shlex.quote(shown_path(demo.config))
+    reward = shown_path(demo.folder / "smoke_rl_reward.py")
+    command = shlex.quote(_command())
     return f"""
 What to try next:
   read every answer        {shown_path(demo.folder / "observe.jsonl")}
   change what is rewarded  edit {reward}, then
                            {command} reward test {config}
-  change how it learns     edit {config}, then
+  change how it learns     edit {shown_path(demo.config)}, then
                            {command} train {config}
   train a real model       {command} fetch smollm2-135m --to models
 """

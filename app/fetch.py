@@ -23,7 +23,9 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """``licence`` is empty where it is not known; ``kept`` tells that the file was there before."""
+    """``licence`` is empty where it is not known; ``kept`` tells that the file was there before.
+    ``hash_known`` tells whether the source states a SHA-256; where it does not, only the size and
+    the first bytes could be checked."""
 
     path: Path
     size: int
@@ -31,6 +33,7 @@ class Fetched:
     licence: str
     source: str
     kept: bool
+    hash_known: bool = True
 
 
 def fetch_model(name: str, folder: Path) -> Path:
@@ -78,7 +81,8 @@ def _fetch_from_hub(wanted: HubFile, folder: Path, force: bool) -> Fetched:
             fresh = download(wanted, Path(scratch))
             _verify(fresh, size, expected, wanted.source)
             fresh.replace(path)
-    return Fetched(path, path.stat().st_size, sha256_of(path), "", wanted.source, kept)
+    actual = sha256_of(path)
+    return Fetched(path, size, actual, "", wanted.source, kept, hash_known=expected is not None)
 
 
 def _already_there(path: Path, size: int, sha256: str | None, force: bool) -> bool:

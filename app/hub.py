@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,12 +36,9 @@ class HubFile:
         """
         _need_package()
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
-        from huggingface_hub.errors import HfHubHTTPError
 
-        try:
+        with _hub_errors(self):
             found = get_hf_file_metadata(hf_hub_url(self.repository, self.file))
-        except (HfHubHTTPError, OSError, ValueError) as error:
-            raise _unreachable(self, error) from error
         if found.size is None:
             raise RetrogradError(f"The hub does not say how large {self.source} is.")
         etag = found.etag or ""
@@ -63,12 +62,9 @@ def download(wanted: HubFile, folder: Path) -> Path:
     """The file, under ``folder``. Raises ``RetrogradError`` where it cannot be had."""
     _need_package()
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
 
-    try:
+    with _hub_errors(wanted):
         return Path(hf_hub_download(wanted.repository, wanted.file, local_dir=folder))
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise _unreachable(wanted, error) from error
 
 
 def _need_package() -> None:
@@ -81,6 +77,27 @@ def _need_package() -> None:
         ) from error
 
 
-def _unreachable(wanted: HubFile, error: Exception) -> RetrogradError:
-    first = str(error).strip().splitlines() or [type(error).__name__]
-    return RetrogradError(f"{wanted.source} could not be fetched: {first[0]}")
+@contextmanager
+def _hub_errors(wanted: HubFile) -> Iterator[None]:
+    """Whatever the package and the HTTP client below it raise becomes one sentence."""
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    # Releases of the package differ in their HTTP client. What they have in common: the error for a
+    # refusal by the hub derives from the client's own base class.
+    client_errors = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+    try:
+        yield
+    except (HfHubHTTPError, ValueError) as error:
+        raise RetrogradError(f"{wanted.source} could not be fetched: {_reason(error)}") from error
+    except (*client_errors, ConnectionError, LocalEntryNotFoundError) as error:
+        raise RetrogradError(
+            f"{wanted.source} could not be fetched, because the hub cannot be reached "
+            f"({_reason(error)}). See whether this machine is online; the environment variable "
+            "HF_ENDPOINT names another hub."
+        ) from error
+    except (EntryNotFoundError, OSError) as error:
+        raise RetrogradError(f"{wanted.source} could not be fetched: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -2,10 +2,52 @@
 
 from __future__ import annotations
 
+import _thread
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_AGAIN_SECONDS = 0.02
+
 
 class Signalled(KeyboardInterrupt):
     """Raised where a signal ends the run at once."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
+        self.number = number
         self.exit_status = 128 + number
+
+
+@contextmanager
+def interrupts_that_last() -> Iterator[None]:
+    """Inside, no interrupt is lost and none is printed by the interpreter.
+
+    Python runs a signal's handler at the first bytecode that comes, which may belong to a function
+    that native code calls (llama.cpp logs through one, at every line while it loads a model). What
+    is raised there cannot pass through the native code: the interpreter prints it and goes on.
+    Here it goes to ``sys.unraisablehook`` unprinted, and the signal comes again a moment later.
+    """
+    before = sys.unraisablehook
+    again: list[threading.Timer] = []
+
+    def take(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            before(lost)
+            return
+        error = lost.exc_value
+        number = error.number if isinstance(error, Signalled) else signal.SIGINT
+        timer = threading.Timer(_AGAIN_SECONDS, _thread.interrupt_main, [number])
+        timer.daemon = True
+        again.append(timer)
+        timer.start()
+
+    sys.unraisablehook = take
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in again:
+            timer.cancel()

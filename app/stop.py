@@ -8,13 +8,16 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from app.interrupt import Signalled
-from trainer.monitor import SilentMonitor, Stage
+from trainer.monitor import Event, SilentMonitor, Stage
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class StopOnSignal(SilentMonitor):
-    """Turns the first signal into a wish to stop, once there is something worth keeping.
+    """Turns the first signal into a wish to stop. While a run prepares there is nothing to keep:
+    the next call of the monitor then ends it, by raising ``Signalled``. The second signal raises
+    ``Signalled`` where it finds the run; inside a callback of native code only
+    ``app.interrupt.interrupts_that_last`` makes that hold.
 
     ``notify`` gets a line for the person who waits. It is called on the trainer's thread, from a
     call of the monitor, because a signal handler may interrupt a write that is half done. A context
@@ -24,6 +27,7 @@ class StopOnSignal(SilentMonitor):
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
         self._received: int | None = None
+        self._ended = False
         self._told = False
         self._worth_keeping = False
         self._before: dict[int, signal.Handlers | Callable[..., object] | int | None] = {}
@@ -48,22 +52,31 @@ class StopOnSignal(SilentMonitor):
             signal.signal(number, handler)
 
     def progress(self, stage: Stage, done: int, total: int) -> None:  # noqa: ARG002
+        self._attend()
         self._worth_keeping = self._worth_keeping or stage != "prepare"
-        self._tell()
+
+    def event(self, event: Event) -> None:  # noqa: ARG002
+        self._attend()
 
     def should_stop(self) -> bool:
-        self._tell()
+        self._attend()
         return self._received is not None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._received is not None or not self._worth_keeping:
+        if self._received is not None:
+            self._ended = True
             raise Signalled(number)
         self._received = number
 
-    def _tell(self) -> None:
-        if self._received is not None and not self._told:
-            self._told = True
-            self._notify(
-                f"{_NAMES[signal.Signals(self._received)]}: stopping, and keeping the adapter as "
-                "it is now. Press Ctrl-C once more to stop at once."
-            )
+    def _attend(self) -> None:
+        """Answer a signal that came since the last call."""
+        if self._received is None or self._ended or self._told:
+            return
+        if not self._worth_keeping:
+            self._ended = True
+            raise Signalled(self._received)
+        self._told = True
+        self._notify(
+            f"{_NAMES[signal.Signals(self._received)]}: stopping, and keeping the adapter as "
+            "it is after the last finished update. Press Ctrl-C once more to stop at once."
+        )

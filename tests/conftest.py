@@ -6,8 +6,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from trainer.llama.quantize import WideKind
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,6 +31,20 @@ def smollm2() -> Path:
     from app.fetch import fetch_model
 
     return fetch_model("smollm2-135m", ROOT / "models")
+
+
+@pytest.fixture(scope="session")
+def smollm2_copy(smollm2: Path) -> Callable[[WideKind], Path]:
+    """SmolLM2 with ``f16`` or ``f32`` weights, as a run would find it in the cache."""
+    from trainer.gguf.file import GgufFile
+    from trainer.rollout.copies import cache_folder, dequantised_copy
+
+    digest = GgufFile(smollm2).digest()
+
+    def copy(kind: WideKind) -> Path:
+        return dequantised_copy(smollm2, kind, cache_folder(), digest=digest, threads=2)
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Trains LoRA adapters on GGUF language models by reinforcement learning. See `trainer.run.run`."""
+"""The machine: from a configuration to a trained adapter. Start reading at `trainer.run.run`."""
 
 import os
 

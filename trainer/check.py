@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,34 +13,37 @@ from typing import Literal
 import numpy as np
 import torch
 
-from trainer.agreement import Bench
-from trainer.algorithms.groups import Group, form_group
-from trainer.algorithms.order import PromptOrder
+from trainer.agreement import Parity
+from trainer.algorithms.collect import Collector
+from trainer.algorithms.groups import Group
+from trainer.algorithms.stopwatch import Stopwatch
 from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable
 from trainer.device import choose_device
 from trainer.errors import ConfigError, RetrogradError
 from trainer.export import check_writable
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.model.decoder import Decoder
-from trainer.reward.program import RewardProgram, RewardRequest, open_reward_program
+from trainer.reward.program import RewardProgram, RewardRequest
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.seeds import answer_seed
 from trainer.session import (
     check_fanout,
+    micro_batch_of,
     new_adapter,
     open_engine,
-    open_learner,
+    open_reward,
+    prompt_order,
     rollout_weights,
+    threads_of,
 )
 from trainer.sizing import (
     activation_bytes,
-    auto_micro_batch,
     available_bytes,
-    default_threads,
+    cache_bytes,
     trained_weights_bytes,
 )
 
 _MIB = 1 << 20
+_MADE_UP_ANSWER = "A made-up answer."
 _FEW_SIGNALS = 0.25
 _MANY_CUT = 0.5
 _SHOWN_GROUPS = 3
@@ -89,7 +94,8 @@ class _Step:
 
 
 def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
-    """Look at everything that a run of ``config`` needs; nothing is written but cached weights.
+    """Look at everything that a run of ``config`` needs. Nothing is written but the output's
+    folder and cached weights.
 
     ``sample`` groups are sampled from the base model and scored, and the spread of their rewards
     tells whether there is anything to learn from.
@@ -100,10 +106,10 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
     report = CheckReport()
     for note in notes(config):
         report.warning("configuration", note)
-    torch.set_num_threads(config.training.threads or default_threads())
+    torch.set_num_threads(threads_of(config))
     with ExitStack() as stack:
-        reward = _check_reward(config, report, stack)
         inputs = _check_inputs(config, report)
+        reward = _check_reward(config, inputs, report, stack)
         _check_output(config, report)
         if inputs is not None:
             _check_memory(config, inputs, report)
@@ -129,26 +135,28 @@ def _check_inputs(config: GrpoConfig, report: CheckReport) -> Inputs | None:
             f"{len(inputs.prompts)} prompts of at most {longest} tokens; with answers of "
             f"{answer} the longest takes {longest + answer} of ctx = {config.training.ctx}",
         )
-        shapes = [inputs.file.tensors[name].shape for name in inputs.targets]
-        size = sum(config.lora.rank * (rows + columns) for rows, columns in shapes)
+        size = inputs.adapter_size(config.lora.rank)
         report.ok("adapter", f"rank {config.lora.rank} on {coverage(inputs)}: {size:,} parameters")
         return inputs
     return None
 
 
 def _check_reward(
-    config: GrpoConfig, report: CheckReport, stack: ExitStack
+    config: GrpoConfig, inputs: Inputs | None, report: CheckReport, stack: ExitStack
 ) -> RewardProgram | None:
+    """Start the program and let it score one made-up answer, as a run would."""
     with report.step("reward program"):
-        return stack.enter_context(
-            open_reward_program(
-                config.grpo.reward_command,
-                mode=config.grpo.reward_mode,
-                timeout_seconds=config.grpo.reward_timeout_seconds,
-                folder=config.folder,
-                judge_allowed=False,
-            )
+        program = stack.enter_context(open_reward(config))
+        if inputs is None:
+            return None
+        start = time.perf_counter()
+        (reply,) = program.score([RewardRequest(inputs.prompts[0].line, _MADE_UP_ANSWER)])
+        report.ok(
+            "reward program",
+            f"{shlex.join(config.grpo.reward_command)} gave {reply.reward:g} to the answer "
+            f"{_MADE_UP_ANSWER!r} in {time.perf_counter() - start:.2f} s",
         )
+        return program
     return None
 
 
@@ -163,19 +171,27 @@ def _check_output(config: GrpoConfig, report: CheckReport) -> None:
 
 
 def _check_memory(config: GrpoConfig, inputs: Inputs, report: CheckReport) -> None:
-    a, training = inputs.architecture, config.training
-    recompute = training.gradient_checkpointing
-    rows = training.micro_batch
-    if rows == "auto":
-        rows = auto_micro_batch(a, recompute=recompute)
-    group = inputs.longest_prompt + config.grpo.group_size * config.grpo.sampling.max_new_tokens
-    sampled = 1 if training.rollout_weights == "f32" else 2
+    a, training, section = inputs.architecture, config.training, config.grpo
+    answer = section.sampling.max_new_tokens
+    group = inputs.longest_prompt + section.group_size * answer
+    rows = min(micro_batch_of(config, a), group)
+    chunk = min(training.ce_chunk_tokens, rows) if training.chunked_cross_entropy else rows
+    base = trained_weights_bytes(a)
+    sampled = {"file": inputs.file.path.stat().st_size, "f32": base}.get(
+        training.rollout_weights, base // 2
+    )
+    running = section.prompts_per_update * section.group_size
+    cells = running * answer + section.prompts_per_update * inputs.longest_prompt
     parts = {
-        "base in F32": trained_weights_bytes(a),
-        "copy for sampling": trained_weights_bytes(a) // sampled,
-        f"one pass of {min(rows, group)} tokens": activation_bytes(
-            a, min(rows, group), recompute=recompute
+        "base in F32": base,
+        "weights for sampling": sampled,
+        "sampler's cache": cache_bytes(a, cells, exact=not training.fast_sampling_context),
+        f"one pass of {rows} tokens": activation_bytes(
+            a, rows, recompute=training.gradient_checkpointing
         ),
+        "logits": 4 * chunk * a.vocabulary,
+        # the factors, their gradient, and the two moments of AdamW
+        "adapter": 4 * 4 * inputs.adapter_size(config.lora.rank),
     }
     total, free = sum(parts.values()), available_bytes()
     words = ", ".join(f"{name} {size // _MIB:,} MiB" for name, size in parts.items())
@@ -192,20 +208,14 @@ def _check_agreement(
 ) -> RolloutEngine | None:
     """Give llama.cpp an adapter that changes the model, and see that both sides change alike."""
     with report.step("sampler and trainer"):
+        check_fanout(config, inputs)
         weights = rollout_weights(config, inputs)
-        threads = config.training.threads or default_threads()
-        engine = stack.enter_context(open_engine(config, inputs, weights, threads))
+        engine = stack.enter_context(open_engine(config, inputs, weights))
         decoder = Decoder(
             inputs.file, choose_device(config.model.device), context=config.training.ctx
         )
         adapter = new_adapter(config, inputs, decoder.device)
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for _, B in adapter.factors.values():
-                B.copy_(torch.empty(B.shape).normal_(0.0, 0.02, generator=generator))
-        result = Bench(inputs.prompts[0].tokens, decoder, engine, weights.kind).probe(adapter)
-        learner = open_learner(config, decoder, adapter, on_fallback=lambda _: None)
-        check_fanout(learner, inputs, config)
+        result = Parity(inputs.prompts[0].tokens, decoder, engine, weights.kind).probe(adapter)
         report.ok(
             "sampler and trainer",
             f"sampling from {weights.kind} weights ({weights.reason}); a random adapter changes "
@@ -225,18 +235,8 @@ def _sample(
 ) -> None:
     """Sample groups from the base, as the first update would, and describe their rewards."""
     with report.step("reward spread"):
-        section = config.grpo
-        order = PromptOrder(inputs.prompts, section.prompt_order, section.sampling.seed)
-        prompts = [order.at(i) for i in range(count)]
-        seeds = [
-            [answer_seed(section.sampling.seed, 1, slot, m) for m in range(section.group_size)]
-            for slot in range(count)
-        ]
-        groups = []
-        sampled = engine.sample([p.tokens for p in prompts], seeds)
-        for index, (prompt, answers) in enumerate(zip(prompts, sampled, strict=True)):
-            replies = reward.score([RewardRequest(prompt.line, a.text) for a in answers])
-            groups.append(form_group(index, prompt, answers, replies, section))
+        collector = Collector(config.grpo, prompt_order(config, inputs), engine, reward)
+        groups = collector.groups(1, count, Stopwatch())
         _describe(config, groups, report)
 
 

@@ -29,6 +29,11 @@ class Inputs:
     def longest_prompt(self) -> int:
         return max(len(p.tokens) for p in self.prompts)
 
+    def adapter_size(self, rank: int) -> int:
+        """How many parameters an adapter of ``rank`` on the targets has."""
+        shapes = [self.file.tensors[name].shape for name in self.targets]
+        return sum(rank * (rows + columns) for rows, columns in shapes)
+
 
 def read_inputs(config: GrpoConfig) -> Inputs:
     """Read and check the model's header, the targets and every prompt.
@@ -45,12 +50,18 @@ def read_inputs(config: GrpoConfig) -> Inputs:
         )
     if config.training.ctx > architecture.trained_context:
         raise ConfigError(
-            f"{config.source}: training.ctx = {config.training.ctx} is longer than the "
-            f"{architecture.trained_context} tokens that {file.path.name} was trained for. Lower "
-            f"it."
+            f"{config.where('training.ctx')}: training.ctx = {config.training.ctx} is longer than "
+            f"the {architecture.trained_context} tokens that {file.path.name} was trained for. "
+            f"Lower it."
         )
-    targets = select_targets(architecture, _wanted(config.lora.targets))
-    return Inputs(file, architecture, _read_prompts(config), targets)
+    return Inputs(file, architecture, _read_prompts(config), _read_targets(config, architecture))
+
+
+def _read_targets(config: GrpoConfig, architecture: Architecture) -> list[str]:
+    try:
+        return select_targets(architecture, _wanted(config.lora.targets))
+    except ConfigError as error:
+        raise ConfigError(f"{config.where('lora.targets')}: {error}") from error
 
 
 def _wanted(targets: Sequence[str] | str) -> list[str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import platform
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Literal
 
 import torch
 
 from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable, resolved_params
 from trainer.errors import ConfigError, RetrogradError
-from trainer.export import check_writable, write
+from trainer.export import ExportRefusedError, check_writable, write, write_checked
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.rollout.continuous import RolloutStopped
-from trainer.session import Session, open_session
+from trainer.session import Session, check_fanout, open_session
 
 
 def run(config: RunConfig, monitor: Monitor) -> Outcome:
@@ -29,17 +30,22 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
     if not isinstance(config, GrpoConfig):
         raise ConfigError(f"{config.source}: only GRPO can be run.")
     inputs = read_inputs(config)
+    check_fanout(config, inputs)
     check_writable(config.output.path)
     monitor.run_started(_info(config, inputs))
-    for note in notes(config):
-        monitor.event(Event("warning", "config", note))
-    with ExitStack() as stack:
-        try:
+    outcome = Outcome("failed", 0, None, "ended before it could train")
+    try:
+        with ExitStack() as stack:
+            for note in notes(config):
+                monitor.event(Event("warning", "config", note))
             session = open_session(config, inputs, monitor, stack)
-        except BaseException as error:
-            monitor.run_finished(Outcome("failed", 0, None, _words(error)))
-            raise
-        outcome, raised = _train(config, session, monitor)
+            outcome, raised = _train(config, session, monitor)
+    except BaseException as error:
+        # Raised while opening or closing: what a training run brought is not lost by it.
+        if outcome.updates == 0:
+            outcome = replace(outcome, message=_words(error))
+        monitor.run_finished(outcome)
+        raise
     monitor.run_finished(outcome)
     if raised is not None:
         raise raised
@@ -71,8 +77,12 @@ def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
         message = f"{why}, so there is nothing to export"
         return Outcome("failed" if whole else "stopped", updates, None, message)
     path = config.output.path
-    write(path, session.adapter, dtype=config.lora.dtype)
-    agreement = session.bench.compare(session.adapter, path)
+    agreement = write_checked(
+        path,
+        session.adapter,
+        dtype=config.lora.dtype,
+        check=lambda candidate: session.parity.compare(session.adapter, candidate),
+    )
     monitor.event(
         Event(
             "info",
@@ -89,21 +99,22 @@ def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
 
 def _failed(config: GrpoConfig, session: Session, error: BaseException) -> Outcome:
     updates, message = session.grpo.completed, _words(error)
-    if session.grpo.trained == 0:
-        return Outcome("failed", updates, None, message)
+    status: Literal["stopped", "failed"] = (
+        "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+    )
+    if session.grpo.trained == 0 or isinstance(error, ExportRefusedError):
+        return Outcome(status, updates, None, message)
     path = config.output.path
     try:
         write(path, session.adapter, dtype=config.lora.dtype)
     except RetrogradError as second:
-        return Outcome("failed", updates, None, f"{message}\n{second}")
+        return Outcome(status, updates, None, f"{message}\n{second}")
     saved = f"The adapter of update {updates}, the last completed one, is in {path}."
-    return Outcome("failed", updates, str(path), f"{message}\n{saved}")
+    return Outcome(status, updates, str(path), f"{message}\n{saved}")
 
 
 def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:
     a = inputs.architecture
-    shapes = [inputs.file.tensors[name].shape for name in inputs.targets]
-    size = sum(config.lora.rank * (rows + columns) for rows, columns in shapes)
     types = ", ".join(f"{n} × {t}" for t, n in inputs.file.type_counts().items())
     return RunInfo(
         name=config.run.name,
@@ -114,7 +125,8 @@ def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:
         params=resolved_params(config),
         facts={
             "model": f"{config.model.path.name}: {a.name}, {a.layers} layers of {a.width}, {types}",
-            "adapter": f"rank {config.lora.rank} on {coverage(inputs)}: {size:,} parameters",
+            "adapter": f"rank {config.lora.rank} on {coverage(inputs)}: "
+            f"{inputs.adapter_size(config.lora.rank):,} parameters",
             "prompts": f"{len(inputs.prompts)}, at most {inputs.longest_prompt} tokens",
             "torch": f"{torch.__version__} on {platform.machine()}",
         },

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from app.cli.errors import Debug, reported
 from app.cli.train import Config, Model
+from app.rows import print_rows
 from app.text import neutralise
 
 if TYPE_CHECKING:
@@ -52,19 +52,16 @@ def check(
 
 
 def _print(report: CheckReport) -> None:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    rows = []
     for finding in report.findings:
         mark, style = _MARKS[finding.level]
         detail = neutralise(finding.detail, keep_newlines=True)
-        grid.add_row(Text(mark, style), Text(neutralise(finding.title), "bold"), Text(detail))
-    console = Console(highlight=False)
-    console.print(grid)
+        rows.append((Text(mark, style), Text(neutralise(finding.title), "bold"), Text(detail)))
+    print_rows(rows)
     errors, warnings = (_count(report, level) for level in ("error", "warning"))
     verdict = "This run cannot work as it is" if errors else "This run can start"
-    console.print(Text(f"{verdict}: {errors} errors, {warnings} warnings.", "bold"))
+    verdict = f"{verdict}: {errors} errors, {warnings} warnings."
+    Console(highlight=False).print(Text(verdict, "bold"), soft_wrap=True)
 
 
 def _count(report: CheckReport, level: str) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.interrupt import Signalled
+from app.interrupt import Signalled, interrupts_that_last
 from app.text import neutralise
 from trainer.errors import RetrogradError
 
@@ -24,7 +24,8 @@ Debug = Annotated[
 def reported(debug: bool) -> Iterator[None]:
     """Ends the command with the message and the exit status that an error stands for."""
     try:
-        yield
+        with interrupts_that_last():
+            yield
     except RetrogradError as error:
         _say(str(error), debug)
         raise typer.Exit(error.exit_status) from error

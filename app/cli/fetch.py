@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.errors import Debug, reported
+
+if TYPE_CHECKING:
+    from app.fetch import Fetched
 
 
 def fetch(
@@ -18,14 +21,20 @@ def fetch(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Bring a model into a folder and verify it."""
+    """Bring a model into a folder and check that it is the one meant."""
     with reported(debug):
         from app.fetch import fetch as bring
 
         fetched = bring(name, to, force=force)
-        verb = "is there already, verified" if fetched.kept else "fetched and verified"
-        typer.echo(f"{fetched.path}: {verb}")
+        verb = "is there already" if fetched.kept else "fetched"
+        typer.echo(f"{fetched.path}: {verb}, {_checked(fetched)}")
         typer.echo(f"  size     {fetched.size:,} bytes")
         typer.echo(f"  SHA-256  {fetched.sha256}")
         typer.echo(f"  licence  {fetched.licence or 'see the page of its repository'}")
         typer.echo(f"  source   {fetched.source}")
+
+
+def _checked(fetched: Fetched) -> str:
+    if fetched.hash_known:
+        return "its size and its SHA-256 are the expected ones"
+    return "its size is the expected one; its source states no SHA-256 to check it by"

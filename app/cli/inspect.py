@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from app.cli.errors import Debug, reported
+from app.rows import print_rows
 from app.text import neutralise, size
 
 if TYPE_CHECKING:
@@ -27,12 +26,9 @@ def inspect(
         from trainer.gguf.inspect import inspect_file
 
         report = inspect_file(file)
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for label, value in _rows(report):
-            grid.add_row(label, Text(neutralise(value)))
-        Console(highlight=False).print(grid)
+        print_rows(
+            [(Text(label, "dim"), Text(neutralise(value))) for label, value in _rows(report)]
+        )
 
 
 def _rows(report: FileReport) -> Iterator[tuple[str, str]]:

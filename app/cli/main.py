@@ -11,7 +11,7 @@ from app.cli import check, demo, fetch, inspect, reward, train
 
 app = typer.Typer(
     name="retrograd",
-    help="Train LoRA adapters on GGUF language models by reinforcement learning.",
+    help="Teach a GGUF language model by reward: reinforcement learning of LoRA adapters.",
     epilog="Start with `retrograd demo`: it trains a tiny model that comes with retrograd.",
     no_args_is_help=True,
     add_completion=False,

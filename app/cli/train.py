@@ -32,8 +32,9 @@ def train(
 ) -> None:
     """Train an adapter as CONFIG says.
 
-    The first Ctrl-C (or SIGTERM) ends the run after the token or the pass at hand and keeps the
-    adapter as it is then; the second one ends it at once.
+    The first Ctrl-C (or SIGTERM) ends the run at once while answers are sampled, and otherwise
+    after the update at hand; the second one ends it at once, whatever it does. Either way the
+    adapter of the last finished update is written.
     """
     with reported(debug):
         from app.overrides import with_seed

@@ -10,7 +10,11 @@ from app import text
 LEGEND = (
     ("dead groups", "groups whose answers all scored alike: there is nothing to learn from them"),
     ("clipped", "share of tokens that the clip range holds back"),
-    ("KL", "how far an update moved the policy, in nats per token"),
+    (
+        "KL",
+        "how far the last pass met the policy from the one that wrote the answers: k3, in nats per "
+        "token",
+    ),
     ("cut off", "answers stopped by max_new_tokens"),
     ("loss", "not shown: it is about zero by construction, whether a run learns or not"),
 )

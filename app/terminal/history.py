@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from trainer.monitor import RunInfo, Stage, UpdateStatus
 
 STAGES: tuple[Stage, ...] = ("generate", "reward", "score", "train")
-TIMED = ("generate", "reward", "judge", "score", "train")
+TIMED = ("generate", "reward", "judge", "score", "train", "swap")
 _PACE = 5  # updates over which the pace is averaged
 _FIRST_GUESS: Mapping[Stage, float] = {"generate": 0.5, "reward": 0.05, "score": 0.1, "train": 0.35}
 

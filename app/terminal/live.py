@@ -26,7 +26,7 @@ _VERBS = {
     "score": "scoring",
     "train": "training",
 }
-_UNITS = {"prepare": "steps", "score": "passes", "train": "passes"}
+_UNITS = {"prepare": "steps", "score": "groups", "train": "steps"}
 _ROWS_PER_HEADER = 20
 _LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
 _SPARKS = "▁▂▃▄▅▆▇█"

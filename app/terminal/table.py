@@ -12,7 +12,14 @@ from app.terminal.fields import FIELDS, UPDATE_SECONDS, Field
 from app.terminal.history import TIMED, UpdateRow
 from app.text import score, seconds, signed
 
-_SHORT_STAGES = {"generate": "gen", "reward": "rew", "judge": "jud", "score": "sco", "train": "trn"}
+_SHORT_STAGES = {
+    "generate": "gen",
+    "reward": "rew",
+    "judge": "jud",
+    "score": "sco",
+    "train": "trn",
+    "swap": "swp",
+}
 _CHANGE_WIDTH = 7
 
 

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from quantiser import QUANTISED_FTYPES, quantised_copy
 from small_runs import SMALL
 
-from trainer.agreement import Bench
+from trainer.agreement import Parity
 from trainer.errors import TrainingError
 from trainer.export import write
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import select_targets
-from trainer.llama.quantize import QUANTISED_FTYPES, quantised_copy
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.rollout.answers import SamplingSettings
@@ -49,8 +49,8 @@ def engine(model):
 
 
 @pytest.fixture
-def bench(decoder, engine):
-    return Bench(TEXT, decoder, engine, "f32")
+def parity(decoder, engine):
+    return Parity(TEXT, decoder, engine, "f32")
 
 
 def make_adapter(decoder, *, size=0.1, alpha=4.0, rank=2, targets=("auto",)):
@@ -69,9 +69,9 @@ def file_of(tmp_path):
     return _file_of
 
 
-def test_the_same_function_on_both_sides(bench, decoder, file_of):
+def test_the_same_function_on_both_sides(parity, decoder, file_of):
     adapter = make_adapter(decoder)
-    found = bench.compare(adapter, file_of(adapter))
+    found = parity.compare(adapter, file_of(adapter))
     assert found.gap < 1e-5
     assert found.error < 1e-5
     # the change by hand: |Δ log p|, weighted by the adapted probabilities, averaged over positions
@@ -81,52 +81,64 @@ def test_the_same_function_on_both_sides(bench, decoder, file_of):
     assert found.change > 0.1
 
 
-def test_factors_rounded_to_f16_still_agree(bench, decoder, file_of):
+def test_factors_rounded_to_f16_still_agree(parity, decoder, file_of):
     adapter = make_adapter(decoder)
-    found = bench.compare(adapter, file_of(adapter, "f16"))
+    found = parity.compare(adapter, file_of(adapter, "f16"))
     assert 1e-6 < found.gap < 5e-3
 
 
 @pytest.mark.parametrize("size", [0.02, 0.1, 0.5])
 @pytest.mark.parametrize("factor", [0.25, 2.0])
-def test_a_file_with_another_alpha_is_refused(bench, decoder, file_of, size, factor):
+def test_a_file_with_another_alpha_is_refused(parity, decoder, file_of, size, factor):
     adapter = make_adapter(decoder, size=size)
     path = file_of(make_adapter(decoder, size=size, alpha=adapter.alpha * factor))
     with pytest.raises(TrainingError, match=r"adapter\.gguf: .* does not compute what torch"):
-        bench.compare(adapter, path)
+        parity.compare(adapter, path)
     assert path.exists()
 
 
-def test_a_file_that_lacks_factors_is_refused(bench, decoder, file_of):
+def test_a_base_that_torch_reads_otherwise_is_refused(model, engine):
+    """Rotary angles from another base: what a misread key of the metadata would give."""
+    wrong = Decoder(GgufFile(model), CPU, context=48)
+    wrong.turns = wrong.turns.roll(1, dims=0)
+    with pytest.raises(TrainingError, match="llama.cpp and torch disagree on the base model"):
+        Parity(TEXT, wrong, engine, "f32").check_base()
+
+
+def test_the_base_agrees_with_itself(parity):
+    assert parity.check_base() < 1e-5
+
+
+def test_a_file_that_lacks_factors_is_refused(parity, decoder, file_of):
     """As when an adapter is accepted and part of it is never applied."""
     adapter = make_adapter(decoder, targets=["q", "k", "v", "o", "ffn_down"])
     path = file_of(make_adapter(decoder, targets=["q", "k"]))
     with pytest.raises(TrainingError, match="does not compute what torch"):
-        bench.compare(adapter, path)
+        parity.compare(adapter, path)
 
 
-def test_a_difference_that_is_no_number_is_no_agreement(bench, decoder, file_of):
+def test_a_difference_that_is_no_number_is_no_agreement(parity, decoder, file_of):
     adapter = make_adapter(decoder)
     path = file_of(adapter)
     adapter.factors["blk.1.ffn_down.weight"][1].fill_(float("nan"))
     with pytest.raises(TrainingError, match="differ in that by nan"):
-        bench.compare(adapter, path)
+        parity.compare(adapter, path)
 
 
-def test_the_sampler_goes_on_with_the_file_that_was_compared(bench, decoder, engine, file_of):
+def test_the_sampler_goes_on_with_the_file_that_was_compared(parity, decoder, engine, file_of):
     adapter = make_adapter(decoder)
-    bench.compare(adapter, file_of(adapter))
+    parity.compare(adapter, file_of(adapter))
     theirs = torch.from_numpy(engine.logits(TEXT))
     torch.testing.assert_close(theirs, decoder.logits(TEXT, adapter), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("rank", "alpha"), [(1, 1.0), (2, 64.0), (16, 1.0)])
 def test_a_probe_changes_the_model_well_whatever_rank_and_alpha_are(
-    bench, decoder, engine, rank, alpha
+    parity, decoder, engine, rank, alpha
 ):
     like = make_adapter(decoder, size=0.0, rank=rank, alpha=alpha)
     before = like.state()
-    found = bench.probe(like)
+    found = parity.probe(like)
     assert 0.1 < found.change < 20.0
     assert found.error < 1e-4
     assert all(torch.equal(like.state()[name], value) for name, value in before.items())
@@ -141,6 +153,6 @@ def test_a_quantised_base_agrees_as_well_as_its_8_bit_activations_allow(random_l
     path = quantised_copy(base, QUANTISED_FTYPES["Q4_0"], tmp_path / "q4.gguf", pure=True)
     decoder = Decoder(GgufFile(path), CPU, context=48)
     with open_engine(path) as engine:
-        found = Bench(TEXT, decoder, engine, "file").probe(make_adapter(decoder))
+        found = Parity(TEXT, decoder, engine, "file").probe(make_adapter(decoder))
     assert found.gap > 1e-3
     assert found.error < 0.5 * found.change

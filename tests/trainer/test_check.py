@@ -43,7 +43,15 @@ def looked_at(tmp_path, model):
 def test_a_configuration_in_order(looked_at, tmp_path):
     found = looked_at(prompts=["hello", "you"])
     assert {level for level, _ in found.values()} == {"ok"}
-    assert list(found) == ["model", "prompts", "adapter", "output", "memory", "sampler and trainer"]
+    assert list(found) == [
+        "model",
+        "prompts",
+        "adapter",
+        "reward program",
+        "output",
+        "memory",
+        "sampler and trainer",
+    ]
     assert found["model"][1].endswith("model.gguf: llama, 1 layers of 32, vocabulary 260")
     assert found["prompts"][1] == (
         "2 prompts of at most 8 tokens; with answers of 6 the longest takes 14 of ctx = 48"
@@ -58,7 +66,10 @@ def test_memory_is_told_by_its_parts(looked_at):
     level, detail = looked_at()["memory"]
     assert level == "ok"
     # a prompt of 8 tokens and four answers of 6
-    assert "base in F32 0 MiB, copy for sampling 0 MiB, one pass of 32 tokens 0 MiB" in detail
+    assert re.sub("[0-9,]+ MiB", "N", detail) == (
+        "about N of N free: base in F32 N, weights for sampling N, sampler's cache N, one pass of "
+        "32 tokens N, logits N, adapter N"
+    )
 
 
 def test_too_little_memory_is_a_warning_with_a_cure(looked_at, monkeypatch):
@@ -137,8 +148,8 @@ def test_every_fault_is_found_in_one_go(looked_at, tmp_path):
         model=tmp_path / "gone.bin",
     )
     assert [title for title, (level, _) in found.items() if level == "error"] == [
-        "reward program",
         "model and prompts",
+        "reward program",
         "output",
     ]
 
@@ -163,7 +174,9 @@ def test_another_algorithm_is_refused(tmp_path):
 
 
 def test_sampled_groups_show_the_spread_of_their_rewards(looked_at):
-    found = looked_at(reward=rewards(LIVE, DEAD, LIVE, DEAD), sample=4, prompts=["a", "b", "c"])
+    # the first batch is the made-up answer, the second holds the four groups
+    groups = [*LIVE, *DEAD, *LIVE, *DEAD]
+    found = looked_at(reward=rewards([0.0], groups), sample=4, prompts=["a", "b", "c"])
     level, detail = found["reward spread"]
     # means 0.75 and 1; six tokens hardly ever hold an end token of 260, so answers are cut
     assert detail.startswith("4 groups of 4 from the base: mean 0.875, from 0 to 2; 50% of the")
@@ -212,12 +225,27 @@ def test_the_answers_are_those_that_a_runs_first_update_will_score(looked_at, tm
 def test_a_reward_program_that_breaks_the_protocol_is_an_error(looked_at):
     nan = "def score(batch, index, request):\n    return 'much'\n"
     found = looked_at(reward=nan, sample=1)
-    level, detail = found["reward spread"]
+    level, detail = found["reward program"]
     assert level == "error"
     assert 'whose reward is the text "much"' in detail
     assert "sample answers" not in found
 
 
-def test_without_sampling_the_program_is_not_asked(looked_at):
+def test_the_program_scores_a_made_up_answer(looked_at):
+    level, detail = looked_at(reward=rewards([0.25]))["reward program"]
+    assert level == "ok"
+    assert "python3 reward.py gave 0.25 to the answer 'A made-up answer.'" in detail
+
+
+def test_a_program_that_dies_is_found_without_sampling(looked_at):
     dies = "def score(batch, index, request):\n    sys.exit(3)\n"
-    assert {level for level, _ in looked_at(reward=dies).values()} == {"ok"}
+    level, detail = looked_at(reward=dies)["reward program"]
+    assert level == "error"
+    assert "status 3" in detail
+
+
+def test_a_script_that_is_not_there_is_found(looked_at):
+    found = looked_at({"grpo.reward_command": ["python3", "rewrad.py"]})
+    level, detail = found["reward program"]
+    assert level == "error"
+    assert "rewrad.py" in detail

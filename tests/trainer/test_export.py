@@ -11,8 +11,9 @@ import pytest
 import torch
 from small_runs import SMALL, exported, rewards, train
 
-from trainer.errors import ConfigError, RetrogradError
-from trainer.export import check_writable, write
+from trainer.errors import ConfigError, RetrogradError, TrainingError
+from trainer.export import ExportRefusedError, check_writable, write, write_checked
+from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import select_targets
 from trainer.model.adapter import Adapter
@@ -165,3 +166,47 @@ def test_a_file_in_the_way_of_the_folder_is_told(tmp_path, model, decoder):
         check_writable(path)
     with pytest.raises(RetrogradError, match=r"adapter\.gguf: cannot be written"):
         write(path, moved_adapter(decoder), dtype="f32")
+
+
+def test_a_refused_file_never_takes_the_place_of_an_earlier_one(random_llama, tmp_path):
+    def refuse(path):
+        raise TrainingError(f"{path.name}: no.")
+
+    adapter = small_adapter(random_llama)
+    output = tmp_path / "adapter.gguf"
+    output.write_bytes(b"an earlier adapter")
+    with pytest.raises(ExportRefusedError, match=r"no\. The file is kept as .*\.refused"):
+        write_checked(output, adapter, dtype="f16", check=refuse)
+    assert output.read_bytes() == b"an earlier adapter"
+    assert GgufFile(tmp_path / "adapter.gguf.refused").text("adapter.type") == "lora"
+
+
+def test_a_file_that_was_accepted_is_at_its_place_alone(random_llama, tmp_path):
+    adapter = small_adapter(random_llama)
+    output = tmp_path / "adapter.gguf"
+    seen = write_checked(output, adapter, dtype="f32", check=lambda path: path.name)
+    assert seen == "adapter.gguf.refused"
+    assert [p.name for p in tmp_path.iterdir()] == ["adapter.gguf"]
+
+
+def test_a_file_with_other_factors_is_refused(random_llama, tmp_path):
+    """What is written is read back: here the adapter moves on between the two."""
+    adapter = small_adapter(random_llama)
+    output = tmp_path / "adapter.gguf"
+    written = adapter.state
+
+    def state_then_move():
+        state = written()
+        for _, B in adapter.factors.values():
+            B.data += 1.0
+        return state
+
+    adapter.state = state_then_move
+    with pytest.raises(ExportRefusedError, match="is not what was trained"):
+        write_checked(output, adapter, dtype="f32", check=lambda _: None)
+
+
+def small_adapter(random_llama):
+    file = GgufFile(random_llama(layers=1))
+    names = ["blk.0.attn_q.weight"]
+    return Adapter(describe(file), names, rank=2, alpha=4.0, seed=0, device=CPU).random(0.1)

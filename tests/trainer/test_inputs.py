@@ -55,7 +55,9 @@ def test_a_target_that_matches_nothing_stops_although_another_matches(read):
 
 
 def test_a_context_beyond_the_models_own_is_refused(read):
-    with pytest.raises(ConfigError, match=r"run\.toml: training\.ctx = 65 is longer than the 64"):
+    with pytest.raises(
+        ConfigError, match=r"run\.toml:\d+: training\.ctx = 65 is longer than the 64"
+    ):
         read({"training.ctx": 65})
     assert read({"training.ctx": 64}).longest_prompt == 8
 

@@ -218,7 +218,7 @@ def test_an_interrupt_exports_the_last_completed_update_and_is_raised_again(mode
     with pytest.raises(KeyboardInterrupt):
         run(config, recorder)
     one = train(tmp_path / "1", model, rewards(LIVE))
-    assert (recorder.outcome.status, recorder.outcome.updates) == ("failed", 1)
+    assert (recorder.outcome.status, recorder.outcome.updates) == ("stopped", 1)
     assert recorder.outcome.message.startswith("interrupted\nThe adapter of update 1")
     assert same_adapter(recorder, one)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from trainer.algorithms.advantages import group_advantages, has_signal, overlong_penalty
 from trainer.chat.messages import Prompt
 from trainer.config.grpo import GrpoSection
+from trainer.errors import RewardError
 from trainer.model.packing import Ids
 from trainer.monitor.protocol import GroupRecord, SkipReason, Trajectory
 from trainer.reward.program import RewardReply
@@ -85,6 +86,12 @@ def form_group(
     """Turn the program's rewards into advantages, in the order that the method prescribes:
     overlong penalty, truncation mask, baseline over the live, groups without signal."""
     rewards = torch.tensor([r.reward for r in replies], dtype=torch.float64)
+    if not rewards.float().isfinite().all():
+        raise RewardError(
+            f"a reward of {float(rewards[rewards.abs().argmax()]):g} is too large to train on "
+            f"(prompt line {prompt.line.line}). Keep rewards within about ±1000: their scale is "
+            f"that of the training step."
+        )
     penalty = section.overlong_penalty
     if penalty is not None:
         rewards = rewards + overlong_penalty(

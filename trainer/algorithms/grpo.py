@@ -13,27 +13,23 @@ reader's expectation:
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 
 import psutil
 
 from trainer.algorithms import metrics
-from trainer.algorithms.groups import Group, form_group
+from trainer.algorithms.collect import Collector
+from trainer.algorithms.groups import Group
 from trainer.algorithms.optimise import GrpoObjective, PassStats, run_pass, score_groups, shuffled
-from trainer.algorithms.order import PromptOrder
 from trainer.algorithms.schedules import KlSchedule, learning_rate_factor
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.config.models import GrpoConfig
 from trainer.errors import TrainingError
-from trainer.export import write
+from trainer.export import load_into
 from trainer.model.learner import Learner
 from trainer.monitor.protocol import Event, Monitor, Stage
-from trainer.reward.program import RewardProgram, RewardRequest
-from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.seeds import answer_seed
 
 
 @dataclass(slots=True)
@@ -42,9 +38,7 @@ class Grpo:
     ``trained`` those of them that changed the adapter."""
 
     config: GrpoConfig
-    order: PromptOrder
-    engine: RolloutEngine
-    reward: RewardProgram
+    collector: Collector
     learner: Learner
     monitor: Monitor
     completed: int = 0
@@ -76,49 +70,24 @@ class Grpo:
     def update(self, update: int) -> None:
         """Sample, score, take advantages, make the passes, report, hand the adapter over."""
         watch = Stopwatch()
-        groups = self.collect(update, watch)
+        groups = self.collector.groups(
+            update,
+            self.config.grpo.prompts_per_update,
+            watch,
+            on_progress=self.monitor.progress,
+            should_stop=self.monitor.should_stop,
+        )
         # Before the passes: should one of them fail, these answers are what explains it.
         self.monitor.trajectories(update, [g.record() for g in groups])
         trained = [g for g in groups if g.trainable]
         passes = self.optimise(update, trained, watch) if trained else []
         if passes:
-            with watch("swap"):
-                self.hand_over()
+            with watch("swap"), load_into(self.collector.engine, self.learner.adapter):
+                pass
         self.report(update, groups, passes, watch)
         self.completed = update
         self.trained += bool(passes)
         self._check_stall(update, groups, bool(passes))
-
-    # -- collecting ------------------------------------------------------------------------------
-
-    def collect(self, update: int, watch: Stopwatch) -> list[Group]:
-        """The update's groups, sampled and scored."""
-        section = self.config.grpo
-        first = (update - 1) * section.prompts_per_update
-        prompts = [self.order.at(first + i) for i in range(section.prompts_per_update)]
-        seeds = [
-            [answer_seed(section.sampling.seed, update, slot, m) for m in range(section.group_size)]
-            for slot in range(len(prompts))
-        ]
-        with watch("generate"):
-            answers = self.engine.sample(
-                [p.tokens for p in prompts],
-                seeds,
-                on_progress=self._progress("generate"),
-                should_stop=self.monitor.should_stop,
-            )
-        requests = [
-            RewardRequest(prompt.line, a.text)
-            for prompt, group in zip(prompts, answers, strict=True)
-            for a in group
-        ]
-        with watch("reward"):
-            replies = self.reward.score(requests, self._progress("reward"))
-        size = section.group_size
-        return [
-            form_group(i, prompt, group, replies[i * size : (i + 1) * size], section)
-            for i, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
-        ]
 
     # -- optimising ------------------------------------------------------------------------------
 
@@ -170,13 +139,6 @@ class Grpo:
             * learning_rate_factor(first + i, total, training.warmup_steps, training.lr_scheduler)
             for i in range(per_pass)
         ]
-
-    def hand_over(self) -> None:
-        """Give the trained adapter to the sampler, in F32 whatever the exported type will be."""
-        with tempfile.TemporaryDirectory(prefix="retrograd-") as folder:
-            path = Path(folder) / "adapter.gguf"
-            write(path, self.learner.adapter, dtype="f32")
-            self.engine.swap_adapter(path)
 
     # -- reporting -------------------------------------------------------------------------------
 
@@ -237,21 +199,12 @@ class Grpo:
                 f"(grpo.max_stalled_updates = {most}): within each group all rewards are equal, or "
                 f"fewer than two answers count. In the last update rewards went {spread}. The "
                 f"reward is too easy or too hard for this model, or answers are cut off: look at "
-                f"them with `retrograd check {self.config.source.name} --sample 8`, give partial "
+                f"them with `retrograd check {self.config.source} --sample 8`, give partial "
                 f"credit, or change the prompts."
             )
         self.monitor.event(
             Event("info", "update_skipped", f"no group carried signal; rewards {spread}", update)
         )
 
-    def _progress(self, stage: Stage) -> _Progress:
-        return _Progress(self.monitor, stage)
-
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    monitor: Monitor
-    stage: Stage
-
-    def __call__(self, done: int, total: int) -> None:
-        self.monitor.progress(self.stage, done, total)
+    def _progress(self, stage: Stage) -> Callable[[int, int], None]:
+        return partial(self.monitor.progress, stage)

@@ -39,7 +39,10 @@ def reward_metrics(groups: Sequence[Group]) -> Metrics:
         for reply in group.replies:
             for name, value in reply.parts.items():
                 parts[name].append(value)
-    return values | {f"reward/parts/{n}": float(np.mean(v)) for n, v in parts.items()}
+    return values | {
+        f"reward/parts/{n}": float(torch.tensor(v, dtype=torch.float64).mean())
+        for n, v in parts.items()
+    }
 
 
 def completion_metrics(groups: Sequence[Group]) -> Metrics:

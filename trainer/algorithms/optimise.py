@@ -95,7 +95,8 @@ class GrpoObjective:
         )
         terms = surrogate.terms
         if self.training.importance_correction == "token":
-            sampler = torch.cat([group.sampler_logprobs(old.device)[i] for i in out.answers])
+            every = group.sampler_logprobs(old.device)
+            sampler = torch.cat([every[i] for i in out.answers])
             terms = terms * losses.importance_weights(old, sampler, self.training.importance_cap)
         kl = None
         if self.kl_coefficient > 0 and group.reference is not None:

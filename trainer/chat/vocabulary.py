@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -10,10 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import llama_cpp
-
 from trainer.errors import ModelError
 from trainer.llama.model import LlamaModel
+from trainer.llama.vocabulary import NativeVocabulary, TokenKind
 
 
 class Vocabulary:
@@ -29,18 +27,18 @@ class Vocabulary:
 
     def __init__(self, vocab: int, owner: LlamaModel) -> None:
         self.owner = owner
-        self._vocab = vocab
+        self._vocab = NativeVocabulary(vocab)
         self._owned = False
-        if llama_cpp.llama_vocab_type(vocab) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
+        if not self._vocab.exists:
             raise ModelError(
                 f"{owner.path}: the file holds no vocabulary (tokenizer.ggml.model is "
                 f"{owner.metadata('tokenizer.ggml.model')}), and retrograd needs one to read text: "
                 "convert the model again together with its tokenizer"
             )
-        self.size: int = llama_cpp.llama_vocab_n_tokens(vocab)
-        self.bos = self._valid(llama_cpp.llama_vocab_bos(vocab))
-        self.eos = self._valid(llama_cpp.llama_vocab_eos(vocab))
-        self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(vocab)
+        self.size = self._vocab.size
+        self.bos = self._valid(self._vocab.bos)
+        self.eos = self._valid(self._vocab.eos)
+        self.adds_bos = self._vocab.adds_bos
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -69,16 +67,7 @@ class Vocabulary:
         With ``special`` the names of control tokens become those tokens; without, they are text
         like any other. Half surrogate pairs, which no encoding can hold, become U+FFFD.
         """
-        data = _utf8(text)
-        capacity = len(data) + 16
-        while True:
-            buffer = (llama_cpp.llama_token * capacity)()
-            count = llama_cpp.llama_tokenize(
-                self._handle, data, len(data), buffer, capacity, False, special
-            )
-            if count >= 0:
-                return list(buffer[:count])
-            capacity = -count
+        return self._native.tokenize(_utf8(text), special=special)
 
     def tokenize_rest(self, text: str) -> list[int]:
         """The ids of ``text`` where it goes on from text before it; control tokens are not parsed.
@@ -97,13 +86,7 @@ class Vocabulary:
         Control tokens have none, unless ``special`` asks for their name.
         """
         self._check(token)
-        size = 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            count = llama_cpp.llama_token_to_piece(self._handle, token, buffer, size, 0, special)
-            if count >= 0:
-                return buffer.raw[:count]
-            size = -count
+        return self._native.piece(token, special=special)
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of an answer; control and end tokens are left out.
@@ -121,26 +104,25 @@ class Vocabulary:
     def is_end(self, token: int) -> bool:
         """Whether this token ends a generation; a vocabulary may have several that do."""
         self._check(token)
-        return bool(llama_cpp.llama_vocab_is_eog(self._handle, token))
+        return self._native.ends(token)
 
     def is_control(self, token: int) -> bool:
         self._check(token)
-        return bool(llama_cpp.llama_vocab_is_control(self._handle, token))
+        return self._native.is_control(token)
 
     def strips(self, token: int) -> tuple[bool, bool]:
         """Whether parsing this special token swallows the white space (before, after) it."""
         self._check(token)
-        attributes = llama_cpp.llama_vocab_get_attr(self._handle, token)
-        return (
-            bool(attributes & llama_cpp.LLAMA_TOKEN_ATTR_LSTRIP),
-            bool(attributes & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP),
-        )
+        return self._native.kind(token).strips
 
     @cached_property
     def control_names(self) -> Mapping[str, int]:
         """Text that is parsed as a control token, or as the unknown token, only where asked."""
-        kinds = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-        return {name: token for name, (token, kind) in self._special.items() if kind & kinds}
+        return {
+            name: token
+            for name, (token, kind) in self._special.items()
+            if kind.control or kind.unknown
+        }
 
     @cached_property
     def added_names(self) -> Mapping[str, int]:
@@ -161,19 +143,14 @@ class Vocabulary:
         return any_of({**self.control_names, **self.added_names})
 
     @cached_property
-    def _special(self) -> dict[str, tuple[int, int]]:
-        kinds = (
-            llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
-            | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-            | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
-        )
+    def _special(self) -> dict[str, tuple[int, TokenKind]]:
+        native = self._native
         found = {}
         for token in range(self.size):
-            kind = llama_cpp.llama_vocab_get_attr(self._handle, token)
-            if kind & kinds:
-                name = llama_cpp.llama_vocab_get_text(self._handle, token)
+            kind = native.kind(token)
+            if kind.control or kind.unknown or kind.user_defined:
                 # A name that is not UTF-8 never occurs in text.
-                found[name.decode("utf-8", "ignore")] = (token, int(kind))
+                found[native.text(token).decode("utf-8", "ignore")] = (token, kind)
         found.pop("", None)
         return found
 
@@ -182,7 +159,7 @@ class Vocabulary:
         return self.piece(self.tokenize("\n", special=False)[0]).startswith(b" ")
 
     @property
-    def _handle(self) -> int:
+    def _native(self) -> NativeVocabulary:
         if self.owner.pointer is None:
             raise RuntimeError(f"{self.owner.path}: the vocabulary is used after its model closed")
         return self._vocab

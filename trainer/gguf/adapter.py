@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,8 @@ from typing import Literal
 import gguf
 import numpy as np
 import numpy.typing as npt
+
+from trainer.gguf.partial import written_whole
 
 AdapterDtype = Literal["f16", "f32"]
 
@@ -32,14 +33,8 @@ def write_adapter(
     if not alpha > 0:
         raise ValueError(f"alpha is {alpha}; llama.cpp would read it as a scale of 1")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with written_whole(path) as partial:
         _write(partial, factors, architecture, alpha, dtype, name)
-        with partial.open("rb") as stream:
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _write(

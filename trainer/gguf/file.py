@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,10 @@ from trainer.errors import ModelError
 from trainer.llama import ggml
 from trainer.llama.native import start_native
 
-T = TypeVar("T")
+T = TypeVar("T", int, float, str)
 Floats = npt.NDArray[np.float32]
 _MAGIC = b"GGUF"
+_WORDS: Mapping[type, str] = {int: "a whole number", float: "a finite number", str: "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class GgufFile:
         log = start_native()
         mark = log.mark()
         context: int | None = ggml.library().gguf_init_from_file(
-            str(self.path).encode(), ggml.init_params()
+            os.fsencode(self.path), ggml.init_params()
         )
         if not context:
             raise ModelError(
@@ -101,18 +103,26 @@ class GgufFile:
                 f"there, first {missing[0].name}). Get the file again."
             )
 
-    def get(self, key: str, convert: Callable[[Any], T], default: T | None = None) -> T:
-        """Metadata entry ``key``, converted; without a default its absence is a ModelError."""
-        if key in self.metadata:
-            value = self.metadata[key]
-            if isinstance(value, list):
-                raise ModelError(
-                    f"{self.path}: {key} has a value for each layer, which is not supported."
-                )
-            return convert(value)
-        if default is None:
-            raise ModelError(f"{self.path}: the metadata has no {key}; the file is incomplete.")
-        return default
+    def get(self, key: str, kind: type[T], default: T | None = None) -> T:
+        """Metadata entry ``key`` as an ``int``, ``float`` or ``str``.
+
+        Raises ModelError when it is something else, or is absent and has no default.
+        """
+        if key not in self.metadata:
+            if default is None:
+                raise ModelError(f"{self.path}: the metadata has no {key}; the file is incomplete.")
+            return default
+        value = self.metadata[key]
+        if isinstance(value, list):
+            raise ModelError(
+                f"{self.path}: {key} has a value for each layer, which is not supported."
+            )
+        if not _fits(value, kind):
+            raise ModelError(
+                f"{self.path}: {key} = {value!r} in the metadata, where {_WORDS[kind]} is "
+                f"expected. Get the file again, or convert the model again."
+            )
+        return kind(value)
 
     def text(self, key: str) -> str | None:
         value = self.metadata.get(key)
@@ -146,6 +156,15 @@ class GgufFile:
         """SHA-256 of the whole file, in hexadecimal."""
         with self.path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fits(value: bool | int | float | str, kind: type) -> bool:
+    """Whether ``value`` is of ``kind``, or is the same number in another type."""
+    if kind is str or isinstance(value, str):
+        return kind is str and isinstance(value, str)
+    if isinstance(value, bool) or not math.isfinite(value):
+        return False
+    return kind is float or value == int(value)
 
 
 def _metadata(context: int) -> dict[str, ggml.Value]:

@@ -38,7 +38,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ggml_get_type_traits": (POINTER(_TypeTraits), (c_int,)),
     "gguf_init_from_file": (c_void_p, (c_char_p, _InitParams)),
     "gguf_free": (None, (c_void_p,)),
-    "gguf_get_version": (ctypes.c_uint32, (c_void_p,)),
     "gguf_get_data_offset": (c_size_t, (c_void_p,)),
     "gguf_get_n_kv": (c_int64, (c_void_p,)),
     "gguf_get_key": (c_char_p, (c_void_p, c_int64)),

@@ -80,6 +80,11 @@ def check_binding(found: str) -> None:
         )
 
 
+def gpu_available() -> bool:
+    """Whether the installed llama.cpp was built for a GPU and finds one."""
+    return bool(llama_cpp.llama_supports_gpu_offload())
+
+
 @cache
 def start_native() -> NativeLog:
     """Start llama.cpp on the first call and return the process's native log on every call.

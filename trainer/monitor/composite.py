@@ -32,7 +32,7 @@ class _Member:
 class CompositeMonitor:
     """Passes every call to each of ``monitors``, in their order.
 
-    A monitor that cannot start fails the run before any compute: those that had started are told
+    Where one of them raises in ``run_started``, nothing is trained: those that had started are told
     that the run failed, and the error goes on. Once started, a monitor that raises loses that one
     call and nothing else: the loss is counted, the other monitors get one ``monitor_failed`` event
     for it, and when the run ends one ``monitor_losses`` event lists what each monitor missed.

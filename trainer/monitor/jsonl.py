@@ -26,20 +26,21 @@ class JsonlMonitor(SilentMonitor):
 
     The texts of answers are kept for updates 1, 1 + ``every``, 1 + 2·``every`` and so on; all else
     about an answer is kept always. ``max_text_chars`` cuts stored texts (0 keeps them whole).
-    The records of an update are in the file when the update ends.
+    The records of an update are in the file when the update ends. Where a run ends between an
+    update's answers and its metrics, those answers are kept and say that they were not trained on.
     """
 
     def __init__(self, folder: Path, every: int = 1, max_text_chars: int = 0) -> None:
         self.path = folder / FILE_NAME
         self._every = every
         self._max_text_chars = max_text_chars
-        self._pending: list[bytes] = []
+        self._pending: list[Record] = []
         self._known_prompts: set[str] = set()
 
     def run_started(self, info: RunInfo) -> None:
         """Raises ``ConfigError`` where the folder or the file cannot be written."""
         self._known_prompts.clear()
-        self._write(run_record(info))
+        self._pending.append(run_record(info))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._flush()
@@ -54,7 +55,7 @@ class JsonlMonitor(SilentMonitor):
         for group in groups:
             self._write_prompt_once(group)
             for trajectory in group.trajectories:
-                self._write(
+                self._pending.append(
                     rollout_record(
                         update,
                         group.group,
@@ -66,32 +67,40 @@ class JsonlMonitor(SilentMonitor):
                 )
 
     def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None:
-        self._write(update_record(update, status, values))
+        self._pending.append(update_record(update, status, values))
         self._flush()
 
     def run_finished(self, outcome: Outcome) -> None:  # noqa: ARG002 - the records say it all
+        # What waits here belongs to an update that did not end: no adapter was trained on it.
+        self._pending = [
+            record | {"trained": False, "skip_reason": "update_skipped"}
+            if record.get("trained")
+            else record
+            for record in self._pending
+        ]
         self._flush()
 
     def _write_prompt_once(self, group: GroupRecord) -> None:
         key = group.prompt.key
         if key not in self._known_prompts:
-            self._write(prompt_record(group.prompt, self._max_text_chars))
+            self._pending.append(prompt_record(group.prompt, self._max_text_chars))
             self._known_prompts.add(key)
 
-    def _write(self, record: Record) -> None:
-        # A lone surrogate has no UTF-8 form; it becomes "?" rather than a line nobody can read.
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        self._pending.append(line.encode("utf-8", errors="replace") + b"\n")
-
     def _flush(self) -> None:
-        lines, self._pending = self._pending, []
-        if not lines:
+        records, self._pending = self._pending, []
+        if not records:
             return
         try:
-            _append(self.path, b"".join(lines))
+            _append(self.path, b"".join(map(_line, records)))
         except OSError:
             self._known_prompts.clear()  # those lost here come again with their next answers
             raise
+
+
+def _line(record: Record) -> bytes:
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A lone surrogate has no UTF-8 form; it becomes "?" rather than a line nobody can read.
+    return text.encode("utf-8", errors="replace") + b"\n"
 
 
 def _append(path: Path, lines: bytes) -> None:

@@ -82,8 +82,8 @@ class Outcome:
 class Monitor(Protocol):
     """Receives what happens in a run, on the trainer's thread, in order.
 
-    ``run_started`` may raise: then the run fails before any compute. What the other methods raise
-    never stops a run (see ``trainer.monitor.composite``). Updates count from 1.
+    What ``run_started`` raises ends the run before it trains; an ``Exception`` out of any other
+    method does not (see ``trainer.monitor.composite``). Updates count from 1.
     """
 
     def run_started(self, info: RunInfo) -> None: ...

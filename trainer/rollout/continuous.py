@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trainer.chat.vocabulary import Vocabulary
 from trainer.errors import RetrogradError
 from trainer.llama.batch import TokenBatch
-from trainer.llama.model import LlamaContext
+from trainer.llama.context import LlamaContext
 from trainer.rollout.answers import Answer, SamplingSettings
 from trainer.rollout.sampling import draw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,7 +16,8 @@ import numpy.typing as npt
 from trainer.chat.vocabulary import Vocabulary
 from trainer.errors import ConfigError
 from trainer.llama.batch import TokenBatch
-from trainer.llama.model import MAX_SEQUENCES, ContextInUseError, LlamaContext, LlamaModel
+from trainer.llama.context import MAX_SEQUENCES, ContextInUseError, LlamaContext
+from trainer.llama.model import LlamaModel
 from trainer.rollout.answers import Answer, SamplingSettings
 from trainer.rollout.continuous import ContinuousBatching, Layout, Progress
 
@@ -95,20 +96,21 @@ class RolloutEngine:
             max_new_tokens=settings.max_new_tokens,
         )
         self._lock = threading.Lock()
-        self.model = LlamaModel.open(weights, use_gpu=use_gpu)
-        try:
-            self._context = LlamaContext(
-                self.model,
-                n_ctx=self._layout.cells,
-                n_batch=N_BATCH,
-                n_seq_max=self._layout.slots + self._layout.prompt_sequences,
-                exact=exact,
-                threads=threads,
-            )
+        with ExitStack() as opened:
+            self.model = opened.enter_context(LlamaModel.open(weights, use_gpu=use_gpu))
             self.vocabulary = Vocabulary(self.model.vocab, self.model)
-        except BaseException:
-            self.model.close()
-            raise
+            self._context = opened.enter_context(
+                LlamaContext(
+                    self.model,
+                    n_ctx=self._layout.cells,
+                    n_batch=N_BATCH,
+                    n_seq_max=self._layout.slots + self._layout.prompt_sequences,
+                    exact=exact,
+                    threads=threads,
+                )
+            )
+            # Nothing failed: from here on `close` closes them, the context before its model.
+            opened.pop_all()
 
     @property
     def concurrency(self) -> int:

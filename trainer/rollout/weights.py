@@ -10,7 +10,8 @@ from typing import Literal
 import psutil
 
 from trainer.gguf.file import GgufFile
-from trainer.llama.quantize import COPY_TYPES, CopyKind, copy_bytes, dequantised_copy
+from trainer.llama.quantize import WIDE_TYPES, WideKind
+from trainer.rollout.copies import copy_bytes, dequantised_copy
 
 Choice = Literal["auto", "file", "f16", "f32"]
 WeightsKind = Literal["file", "f16", "f32"]
@@ -46,7 +47,7 @@ def weights_for_rollout(
     file = GgufFile(base)
     if choice == "file":
         return RolloutWeights(base, "file", "as configured")
-    kind: CopyKind = "f32" if choice == "f32" else "f16"
+    kind: WideKind = "f32" if choice == "f32" else "f16"
     if _holds_already(file, kind):
         return RolloutWeights(base, kind, f"the base's matrices are {kind.upper()} already")
     if choice == "auto" and (shortage := _shortage(file, cache, reserved_bytes)):
@@ -56,9 +57,9 @@ def weights_for_rollout(
     return RolloutWeights(copy, kind, reason)
 
 
-def _holds_already(file: GgufFile, kind: CopyKind) -> bool:
+def _holds_already(file: GgufFile, kind: WideKind) -> bool:
     matrices = [info for info in file.tensors.values() if len(info.shape) > 1]
-    return all(info.kind == COPY_TYPES[kind][1] for info in matrices)
+    return all(info.kind == WIDE_TYPES[kind].tensor_type for info in matrices)
 
 
 def _shortage(file: GgufFile, cache: Path, reserved_bytes: int) -> str | None:

@@ -126,11 +126,23 @@ def test_entropy_is_near_that_of_a_random_model(watched):
     assert 4.0 < watched.values[1]["policy/entropy"] < math.log(260)
 
 
+def test_a_reward_too_large_for_training_is_named(model, tmp_path):
+    recorder = train(tmp_path, model, rewards([0.0, 1e39, 0.0, 1.0]))
+    assert recorder.outcome.status == "failed"
+    assert "a reward of 1e+39 is too large" in recorder.outcome.message
+
+
 def test_a_number_that_is_not_finite_is_warned_of(model, tmp_path):
-    """Two groups without signal, so far apart that the square of the distance overflows."""
-    recorder = train(tmp_path, model, rewards([1e200] * 4 + [-1e200] * 4), TWO, prompts=["a", "b"])
-    assert recorder.values[1]["reward/std"] == math.inf
-    assert recorder.messages("nonfinite_metric") == ["not finite, and stored as null: reward/std"]
+    """A part of the reward whose sum over the answers overflows."""
+    program = (
+        "def score(batch, index, request):\n"
+        "    return {'reward': index, 'parts': {'large': 1.7e308}}\n"
+    )
+    recorder = train(tmp_path, model, program)
+    assert recorder.values[1]["reward/parts/large"] == math.inf
+    assert recorder.messages("nonfinite_metric") == [
+        "not finite, and stored as null: reward/parts/large"
+    ]
 
 
 def test_a_verbose_run_tells_every_number(model, tmp_path):

@@ -23,6 +23,7 @@ def test_tied_output_is_told_by_its_absence(random_llama):
     [
         ({"architecture": "mamba"}, r"'mamba' is not supported; retrograd trains llama"),
         ({"extra": (("llama.expert_count", 8),)}, "mixture of experts"),
+        ({"extra": (("llama.expert_count", "abc"),)}, r"expert_count = 'abc' .*a whole number"),
         ({"extra": (("split.count", 2),)}, "one part of a model in 2 files"),
         ({"extra": (("llama.rope.scaling.type", "yarn"),)}, "'yarn' is not supported"),
         ({"heads": 6, "kv_heads": 4}, "cannot share"),

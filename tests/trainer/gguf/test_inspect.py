@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quantiser import QUANTISED_FTYPES, quantised_copy
 
 from trainer.errors import ModelError
 from trainer.gguf.adapter import write_adapter
 from trainer.gguf.inspect import inspect_file
-from trainer.llama.quantize import QUANTISED_FTYPES, quantised_copy
 
 
 def test_a_model_that_can_be_trained(random_llama):

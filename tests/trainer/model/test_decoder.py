@@ -7,16 +7,17 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from quantiser import QUANTISED_FTYPES, quantised_copy
 
 from trainer.errors import ModelError
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import select_targets
-from trainer.llama.quantize import QUANTISED_FTYPES, dequantised_copy, quantised_copy
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.logprobs import score_tokens
 from trainer.model.packing import pack
 from trainer.rollout.answers import SamplingSettings
+from trainer.rollout.copies import dequantised_copy
 from trainer.rollout.engine import RolloutEngine
 
 CPU = torch.device("cpu")
@@ -80,11 +81,10 @@ def test_every_type_of_llama_cpps_quantiser_is_read_as_llama_cpp_reads_it(wide, 
     torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-3)
 
 
-def test_smollm2_agrees_with_llama_cpp_on_an_f32_copy(smollm2, tmp_path):
-    copy = dequantised_copy(smollm2, "f32", tmp_path, digest="smollm2", threads=2)
+def test_smollm2_agrees_with_llama_cpp_on_an_f32_copy(smollm2, smollm2_copy):
     tokens = np.random.default_rng(1).integers(3, 49_000, 48).tolist()
     mine = Decoder(GgufFile(smollm2), CPU, context=128).logits(tokens, None)
-    with llama_cpp(copy) as engine:
+    with llama_cpp(smollm2_copy("f32")) as engine:
         theirs = torch.from_numpy(engine.logits(tokens))
     assert (mine - theirs).abs().max() <= 1e-3
     gap = (mine.log_softmax(-1) - theirs.log_softmax(-1)).abs()

@@ -4,10 +4,15 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from trainer.errors import ConfigError, ModelError
-from trainer.llama.model import MAX_SEQUENCES, ContextInUseError
-from trainer.llama.quantize import cache_folder, dequantised_copy
+from trainer.gguf.file import GgufFile
+from trainer.gguf.tensors import select_targets
+from trainer.llama.context import MAX_SEQUENCES, ContextInUseError
+from trainer.model.adapter import Adapter
+from trainer.model.decoder import Decoder
+from trainer.model.learner import Learner, OptimizerSettings, PassSettings
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.continuous import RolloutStopped
 from trainer.rollout.engine import RolloutEngine, plan_layout
@@ -244,25 +249,80 @@ def test_an_engine_that_cannot_open_its_model_says_so(tmp_path):
         open_engine(tmp_path / "gone.gguf")
 
 
+def test_an_engine_whose_model_has_no_vocabulary_says_so(random_llama, tmp_path):
+    path = tmp_path / "mute.gguf"
+    whole = random_llama(extra=(("llama.vocab_size", 260),)).read_bytes()
+    at = whole.index(b"gpt2", whole.index(b"tokenizer.ggml.model"))
+    path.write_bytes(whole[:at] + b"none" + whole[at + 4 :])
+    with pytest.raises(ModelError, match=r"mute\.gguf: the file holds no vocabulary"):
+        open_engine(path)
+
+
 def test_logits_of_more_tokens_than_the_context_holds_are_refused(engine):
     with pytest.raises(ConfigError, match="logits of 5000 tokens"):
         engine.logits([1] * 5000)
 
 
-def test_smollm2_answers_alike_at_concurrency_1_3_and_32(smollm2):
-    weights = dequantised_copy(smollm2, "f32", cache_folder(), digest="smollm2" + "0" * 57)
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=24)
+LONGER = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=24)
+
+
+def chats(engine, *questions):
+    return [
+        engine.vocabulary.tokenize(
+            f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n", special=True
+        )
+        for question in questions
+    ]
+
+
+def test_smollm2_answers_alike_at_concurrency_1_3_and_32(smollm2_copy):
     runs = []
     for concurrency in (32, 3, 1):
         with open_engine(
-            weights, concurrency=concurrency, group_size=8, settings=settings, threads=2
+            smollm2_copy("f32"), concurrency=concurrency, group_size=8, settings=LONGER, threads=2
         ) as engine:
-            questions = ("What is 3 + 4?", "Name an animal and a colour.")
-            chats = [
-                f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-                for question in questions
-            ]
-            prompts = [engine.vocabulary.tokenize(chat, special=True) for chat in chats]
+            prompts = chats(engine, "What is 3 + 4?", "Name an animal and a colour.")
             runs.append(tokens_of(engine.sample(prompts, seeds(2, 8))))
     assert runs[0] == runs[1] == runs[2]
     assert sum(len(tokens) for group in runs[0] for tokens in group) > 200
+
+
+@pytest.fixture(scope="module")
+def smollm2_learner(smollm2):
+    cpu = torch.device("cpu")
+    decoder = Decoder(GgufFile(smollm2), cpu, context=128)
+    names = select_targets(decoder.architecture, ["q"])
+    return Learner(
+        decoder,
+        Adapter(decoder.architecture, names, rank=1, alpha=1.0, seed=0, device=cpu),
+        PassSettings(256, "auto", recompute=False, chunk=64, temperature=1.0),
+        OptimizerSettings("sgd", 0.0, 1.0),
+        on_fallback=lambda _: None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact", "limit"),
+    [
+        pytest.param("f16", False, 3e-3, id="F16 copy, fast context"),
+        pytest.param("f32", True, 1e-4, id="F32 copy, exact context"),
+    ],
+)
+def test_smollm2_says_of_its_draws_what_torch_says(
+    smollm2_copy, smollm2_learner, kind, exact, limit
+):
+    """The gap as `sampler/logprob_gap_mean` measures it, over the tokens of sampled answers."""
+    questions = ("What is 3 + 4?", "Name an animal.", "Why is the sky blue?", "Hi")
+    with open_engine(
+        smollm2_copy(kind), concurrency=16, settings=LONGER, exact=exact, threads=2
+    ) as engine:
+        prompts = chats(engine, *questions)
+        groups = engine.sample(prompts, seeds(4, 4))
+    gaps = []
+    for prompt, answers in zip(prompts, groups, strict=True):
+        scored = smollm2_learner.score(prompt, [a.tokens for a in answers], None)
+        gaps += [np.abs(mine.numpy() - a.logprobs) for mine, a in zip(scored, answers, strict=True)]
+    every = np.concatenate(gaps)
+    print("GAP", len(every), every.mean(), every.max())
+    assert len(every) > 200
+    assert every.mean() <= limit

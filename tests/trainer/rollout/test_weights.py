@@ -4,9 +4,9 @@ from collections import namedtuple
 
 import psutil
 import pytest
+from quantiser import QUANTISED_FTYPES, quantised_copy
 
 from trainer.gguf.file import GgufFile
-from trainer.llama.quantize import QUANTISED_FTYPES, quantised_copy
 from trainer.rollout.weights import weights_for_rollout
 
 DIGEST = "fedcba9876543210" * 4

@@ -1,0 +1,72 @@
+"""Sampling and scoring the groups of one update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainer.algorithms.groups import Group, form_group
+from trainer.algorithms.order import PromptOrder
+from trainer.algorithms.stopwatch import Stopwatch
+from trainer.config.grpo import GrpoSection
+from trainer.monitor.protocol import Stage
+from trainer.reward.program import RewardProgram, RewardRequest
+from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.seeds import answer_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """The sampler and the reward program, as a source of groups."""
+
+    section: GrpoSection
+    order: PromptOrder
+    engine: RolloutEngine
+    reward: RewardProgram
+
+    def groups(
+        self,
+        update: int,
+        count: int,
+        watch: Stopwatch,
+        *,
+        on_progress: Callable[[Stage, int, int], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> list[Group]:
+        """``count`` groups, as ``update`` (counted from 1) meets them: the prompts after those of
+        earlier updates, and seeds that depend on nothing but run, update, prompt and member.
+
+        Raises RolloutStopped when ``should_stop`` asks, and RewardError.
+        """
+        section = self.section
+        first = (update - 1) * section.prompts_per_update
+        prompts = [self.order.at(first + slot) for slot in range(count)]
+        seeds = [
+            [answer_seed(section.sampling.seed, update, slot, m) for m in range(section.group_size)]
+            for slot in range(count)
+        ]
+
+        def telling(stage: Stage) -> Callable[[int, int], None] | None:
+            if on_progress is None:
+                return None
+            return lambda done, total: on_progress(stage, done, total)
+
+        with watch("generate"):
+            answers = self.engine.sample(
+                [p.tokens for p in prompts],
+                seeds,
+                on_progress=telling("generate"),
+                should_stop=should_stop,
+            )
+        requests = [
+            RewardRequest(prompt.line, a.text)
+            for prompt, group in zip(prompts, answers, strict=True)
+            for a in group
+        ]
+        with watch("reward"):
+            replies = self.reward.score(requests, telling("reward"))
+        size = section.group_size
+        return [
+            form_group(i, prompt, group, replies[i * size : (i + 1) * size], section)
+            for i, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
+        ]
