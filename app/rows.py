@@ -19,7 +19,9 @@ def print_rows(rows: Sequence[Sequence[Text]]) -> None:
     if console.is_terminal:
         console.print(_grid(rows))
         return
-    *widths, _ = (max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True))
+    *widths, _ = (
+        max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True)
+    )
     for row in rows:
         for line in _lines(row, widths):
             print(line)

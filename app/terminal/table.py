@@ -18,7 +18,6 @@ _SHORT_STAGES = {
     "judge": "jud",
     "score": "sco",
     "train": "trn",
-    "swap": "swp",
 }
 _CHANGE_WIDTH = 7
 
@@ -87,7 +86,8 @@ class Columns:
             parts = (seconds(spent[stage])[:-1] if stage in spent else "-" for stage in self.stages)
             pairs = zip(parts, self.stages, strict=True)
             return "= " + " + ".join(part.rjust(max(5, len(stage))) for part, stage in pairs)
-        total = sum(spent.values()) or math.nan
+        # Of the whole update: what is missing to 100% went into other things, such as the swap.
+        total = row.values.get(UPDATE_SECONDS) or math.nan
         shares = [100 * spent.get(stage, 0.0) / total for stage in self.stages]
         if not all(map(math.isfinite, shares)):
             return ""
@@ -104,7 +104,7 @@ def fit(row: UpdateRow, width: int) -> Columns:
     layouts = [
         Columns(
             tuple(field for field in present if field.rank <= rank),
-            shown,
+            shown if wide else tuple(stage for stage in shown if stage in _SHORT_STAGES),
             update_width,
             gap,
             wide,

@@ -15,7 +15,7 @@ from trainer.rollout.answers import Answer
 RETROGRAD = Path(sys.executable).with_name("retrograd")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def retrograd() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the installed command."""
 
@@ -85,5 +85,6 @@ def values() -> dict[str, float]:
         "timing/reward_seconds": 0.1,
         "timing/score_seconds": 1.3,
         "timing/train_seconds": 3.2,
+        "timing/swap_seconds": 0.08,
         "timing/update_seconds": 9.8,
     }

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 
-from app.demo import prepare
+from app.demo import next_steps, prepare
 from app.resources import bundled
 from app.terminal.summary import shown_path
 
@@ -38,8 +42,8 @@ def test_a_folder_that_cannot_be_written_is_named(retrograd, tmp_path):
 
 def test_from_any_folder_it_trains_and_says_what_to_try_next(retrograd, tmp_path):
     demo = prepare(tmp_path / "retrograd-demo")
-    short = demo.config.read_text().replace("updates = 30", "updates = 2")
-    assert "updates = 2" in short
+    short, count = re.subn(r"(?m)^updates = \d+$", "updates = 2", demo.config.read_text())
+    assert count == 1
     demo.config.write_text(short)
 
     done = retrograd("demo", cwd=tmp_path, env={"PATH": os.defpath, "HOME": str(tmp_path)})
@@ -49,6 +53,19 @@ def test_from_any_folder_it_trains_and_says_what_to_try_next(retrograd, tmp_path
     assert "/retrograd train retrograd-demo/smoke_tiny_grpo.toml" in done.stdout, "not on PATH"
     assert demo.adapter.read_bytes()[:4] == b"GGUF"
     assert {path.name for path in tmp_path.iterdir()} == {"retrograd-demo"}
+
+
+def test_commands_to_try_can_be_copied_into_a_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    demo = prepare(Path("my first; $run"))
+    commands = [
+        shlex.split(line)
+        for line in map(str.strip, next_steps(demo).splitlines())
+        if line.startswith("retrograd ")
+    ]
+    config = "my first; $run/smoke_tiny_grpo.toml"
+    assert commands == [["retrograd", "reward", "test", config], ["retrograd", "train", config]]
 
 
 @pytest.mark.full

@@ -68,10 +68,10 @@ def test_a_build_of_torch_that_was_chosen_stays_chosen(make_venv, tmp_path):
     assert "TORCH_INDEX=https://builds.example/cpu" in (tmp_path / ".venv/.chosen").read_text()
     assert make_venv("TORCH_INDEX=https://builds.example/cpu") == []
 
-    os.utime(tmp_path / "pyproject.toml")
+    os.utime(tmp_path / ".venv/.installed", (0, 0))
     assert make_venv() == ["-m pip install --quiet -e .[dev]"]
     (tmp_path / "torch-is-installed").unlink()
-    os.utime(tmp_path / "pyproject.toml")
+    os.utime(tmp_path / ".venv/.installed", (0, 0))
     assert "--index-url https://builds.example/cpu torch==" in make_venv()[0]
 
     other = make_venv("TORCH_INDEX=https://builds.example/gpu")

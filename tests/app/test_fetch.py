@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import subprocess
 import sys
 import threading
@@ -165,10 +166,38 @@ def test_a_file_of_the_hub_is_verified_and_then_kept(from_hub, tmp_path):
     first = from_hub("hf:owner/tiny/q8/model.gguf")
     assert first.returncode == 0, first.stderr
     assert (tmp_path / "models/model.gguf").read_bytes() == GGUF
-    assert "fetched and verified" in first.stdout
+    assert "fetched, its size and its SHA-256 are the expected ones" in first.stdout
     assert SHA256 in first.stdout
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["model.gguf"]
-    assert "is there already, verified" in from_hub("hf:owner/tiny/q8/model.gguf").stdout
+    again = from_hub("hf:owner/tiny/q8/model.gguf").stdout
+    assert "is there already, its size and its SHA-256 are the expected ones" in again
+
+
+def test_where_the_hub_states_no_hash_the_file_is_not_called_verified(from_hub, hub):
+    hub.etag = "a1b2c3"
+    done = from_hub("hf:owner/tiny/q8/model.gguf")
+    assert done.returncode == 0, done.stderr
+    assert "its size is the expected one; its source states no SHA-256" in done.stdout
+    assert SHA256 in done.stdout, "for the user to compare"
+    assert "verified" not in done.stdout
+
+
+@pytest.mark.parametrize("offline", ["refused", "HF_HUB_OFFLINE"])
+def test_without_a_network_the_hub_is_said_to_be_out_of_reach(
+    from_hub, tmp_path, monkeypatch, offline
+):
+    if offline == "refused":
+        with socket.create_server(("127.0.0.1", 0)) as closed_again:
+            port = closed_again.getsockname()[1]
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+    else:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = from_hub("hf:owner/tiny/q8/model.gguf")
+    assert done.returncode == 1
+    assert "q8/model.gguf of the Hugging Face repository owner/tiny could not be" in done.stderr
+    assert "the hub cannot be reached" in done.stderr
+    assert "fault of retrograd" not in done.stderr
+    assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_a_file_of_the_hub_with_another_hash_is_thrown_away(from_hub, hub, tmp_path):
@@ -233,8 +262,13 @@ def test_the_known_model_is_fetched_verified_and_kept(retrograd, tmp_path):
     model = KNOWN_MODELS["smollm2-135m"]
     done = retrograd("fetch", model.name, "--to", tmp_path)
     assert done.returncode == 0, done.stderr
-    for said in ("fetched and verified", "98,362,432 bytes", model.sha256, "Apache-2.0"):
+    for said in (
+        "fetched, its size and its SHA-256",
+        "98,362,432 bytes",
+        model.sha256,
+        "Apache-2.0",
+    ):
         assert said in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == [model.file_name]
     again = retrograd("fetch", model.name, "--to", tmp_path)
-    assert "is there already, verified" in again.stdout
+    assert "is there already" in again.stdout

@@ -7,6 +7,7 @@ import pytest
 
 from app.interrupt import Signalled
 from app.stop import StopOnSignal
+from trainer.monitor import Event
 
 
 def send(number: int) -> None:
@@ -32,12 +33,33 @@ def test_the_first_signal_asks_and_the_second_ends(number, status):
         assert ended.value.exit_status == status
 
 
-def test_while_nothing_is_worth_keeping_the_first_signal_ends_at_once():
-    with StopOnSignal(print) as stop:
+NEXT_CALLS = {
+    "progress": lambda stop: stop.progress("prepare", 2, 3),
+    "the first answers": lambda stop: stop.progress("generate", 0, 8),
+    "event": lambda stop: stop.event(Event("info", "settings", "threads 2")),
+    "should_stop": lambda stop: stop.should_stop(),
+}
+
+
+@pytest.mark.parametrize("call", NEXT_CALLS)
+def test_while_nothing_is_worth_keeping_the_next_call_after_a_signal_ends_the_run(call):
+    said: list[str] = []
+    with StopOnSignal(said.append) as stop:
         stop.progress("prepare", 1, 3)
+        send(signal.SIGTERM)
         with pytest.raises(Signalled) as ended:
-            send(signal.SIGTERM)
+            NEXT_CALLS[call](stop)
+        stop.event(Event("warning", "monitor_losses", "while the run ends"))
     assert ended.value.exit_status == 143
+    assert said == []
+
+
+def test_the_second_signal_ends_a_run_that_prepares_where_it_is():
+    with StopOnSignal(print) as stop:
+        send(signal.SIGINT)
+        with pytest.raises(Signalled):
+            send(signal.SIGINT)
+        stop.event(Event("warning", "monitor_losses", "while the run ends"))
 
 
 def test_the_handlers_of_before_come_back():

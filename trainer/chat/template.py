@@ -74,7 +74,11 @@ class ChatTemplate:
         self._variables = {"bos_token": bos, "eos_token": eos, "tools": None, "documents": None}
         self._lock = threading.Lock()
         self._process: _Process | None = None
-        self._texts([], add_generation_prompt=True)
+        try:
+            self._texts([], add_generation_prompt=True)
+        except BaseException:
+            self.close()
+            raise
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[Span]:
         """The text that ``messages`` become, cut at the borders of what people typed.
@@ -132,6 +136,9 @@ class ChatTemplate:
             reply = process.ask(request)
         except (EOFError, BrokenPipeError):
             status, words = process.ended()
+        except BaseException:
+            process.close()
+            raise
         else:
             self._process = process
             return reply

@@ -62,10 +62,11 @@ class KlSchedule(Section):
     """Changes the KL coefficient during the run; needs `kl_coefficient` above 0."""
 
     warmup_updates: int = Field(ge=0)
-    """Updates over which the coefficient rises from zero to its configured value."""
+    """Updates over which the coefficient rises to its configured value, in equal parts: the first
+    update has one part already."""
 
     target: float = Field(gt=0)
-    """The KL divergence, in nats, that the coefficient is then steered to."""
+    """The KL divergence, in nats per token, that the coefficient is then steered to."""
 
 
 class DynamicSampling(Section):
@@ -85,7 +86,8 @@ class GrpoSection(RolloutSection):
     """How often the run samples, scores and trains."""
 
     prompts_per_update: int = Field(ge=1)
-    """Prompts, and so groups and optimizer steps per pass, in one update."""
+    """Prompts, and so groups, in one update; a pass over them makes at most that many optimizer
+    steps, since a group without signal makes none."""
 
     group_size: int = Field(ge=2, le=256)
     """Answers to one prompt; a larger group estimates its mean better and costs more."""

@@ -22,10 +22,12 @@ class TrainingSection(Section):
     """Learning rate at its height; too high shows as a clip fraction that stays above 0.5."""
 
     lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes on after the warm-up; `linear` and `cosine` end at zero."""
+    """How the learning rate goes on after the warm-up; `linear` and `cosine` fall so that
+    they reach zero at the step after the last."""
 
     warmup_steps: int = Field(default=0, ge=0)
-    """Optimizer steps over which the learning rate rises from zero."""
+    """Optimizer steps over which the learning rate rises to its height, the first of them above
+    zero already; planned steps count, even where no group has a signal."""
 
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """`adamw` keeps two F32 values for each trained number, `sgd` none."""
@@ -47,7 +49,9 @@ class TrainingSection(Section):
     where it holds the prompt and all of them."""
 
     generation_concurrency: GenerationConcurrency = "auto"
-    """Answers generated at once: more is faster and takes more memory; the answers are the same."""
+    """Answers generated at once: more is faster and takes more memory; llama.cpp takes 254 at most,
+    and any beyond wait. With `rollout_weights = "f32"` and `fast_sampling_context = false` the
+    answers do not depend on it; otherwise rounding may, rarely, change one."""
 
     shared_prefix_fanout: SharedPrefixFanout = "auto"
     """Answers to one prompt in one pass. `auto` takes fewer where they do not fit, and logs why;

@@ -55,10 +55,13 @@ class Decoder:
         """The normalised last hidden states (N, width) that predict the pack's answer tokens.
 
         ``recompute`` keeps only each layer's input for the backward pass and computes the rest
-        again (gradient checkpointing): the same results for less memory.
+        again (gradient checkpointing): the same results for less memory. Raises ValueError when a
+        text of the pack is longer than the decoder's context.
         """
-        if int(pack.positions[-1]) >= len(self.turns) or pack.prefix > len(self.turns):
-            raise ValueError(f"a pack of {pack.rows} rows exceeds the context {len(self.turns)}")
+        if pack.longest > len(self.turns):
+            raise ValueError(
+                f"a text of {pack.longest} tokens exceeds the context {len(self.turns)}"
+            )
         x = self.embedding[pack.tokens]
         turn = self.turns[pack.positions]
         factors = adapter.factors if adapter else None

@@ -52,13 +52,13 @@ class _Scores(torch.autograd.Function):
             # In place: a chunk of logits is the largest tensor there is, and a second one of its
             # size would cost more than the arithmetic.
             largest = logits.amax(dim=-1)
-            weights = logits.sub_(largest[:, None]).exp_()
-            mass = weights.sum(dim=-1)
+            unnormalised = logits.sub_(largest[:, None]).exp_()
+            mass = unnormalised.sum(dim=-1)
             total = largest + mass.log()
             logprobs[part] = chosen - total
             if jacobian is None:
                 continue
-            mean = (weights @ weight).div_(mass[:, None])
+            mean = (unnormalised @ weight).div_(mass[:, None])
             # Σ p z = h · Σ p w / temperature, so the entropy costs no pass over the vocabulary.
             entropy[part] = total - (h * mean).sum(-1) / temperature
             torch.sub(weight[y], mean, out=jacobian[part]).div_(temperature)

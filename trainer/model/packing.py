@@ -53,7 +53,14 @@ class Pack:
 
     @property
     def rows(self) -> int:
+        """The input rows T."""
         return self.tokens.numel()
+
+    @property
+    def longest(self) -> int:
+        """The positions that the prompt with its longest answer takes, that answer's last token
+        left out: it is predicted and never read."""
+        return self.prefix + (self.suffixes.longest if self.suffixes else 0)
 
 
 def packed_rows(prompt: int, lengths: Sequence[int]) -> int:

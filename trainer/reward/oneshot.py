@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from types import TracebackType
 
 from trainer.reward.channel import Channel
@@ -63,20 +64,25 @@ class OneshotProgram:
         self._stderr = ""
         deadline = time.monotonic() + self._timeout
         process = ProgramProcess(self._reporter.command, self._reporter.folder)
-        channel = Channel(process, self._exchange)
         batch = _Batch(requests, self._judge_allowed, on_progress)
         try:
-            _send(channel, requests)
+            with closing(Channel(process, self._exchange)) as channel:
+                self._converse(process, channel, batch, deadline)
+        finally:
+            process.end()
+            self._stderr = process.stderr_tail()
+        return batch.replies
+
+    def _converse(
+        self, process: ProgramProcess, channel: Channel, batch: _Batch, deadline: float
+    ) -> None:
+        try:
+            _send(channel, batch.requests)
             batch.read(channel, deadline)
             self._require_success(process, batch, deadline)
             batch.finish(channel.take_unfinished())
         except TimeoutError:
             raise self._late(channel, batch) from None
-        finally:
-            channel.close()
-            process.end()
-            self._stderr = process.stderr_tail()
-        return batch.replies
 
     def _require_success(self, process: ProgramProcess, batch: _Batch, deadline: float) -> None:
         if not process.wait_exited(max(0.0, deadline - time.monotonic())):
@@ -109,13 +115,13 @@ class _Batch:
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
         self.replies: list[RewardReply] = []
-        self._requests = requests
+        self.requests = requests
         self._judge_allowed = judge_allowed
         self._on_progress = on_progress
 
     @property
     def progress(self) -> str:
-        return f"{len(self.replies)} of {len(self._requests)} answers"
+        return f"{len(self.replies)} of {len(self.requests)} answers"
 
     def read(self, channel: Channel, deadline: float) -> None:
         while (line := channel.next_line(deadline)) is not None:
@@ -125,16 +131,16 @@ class _Batch:
         """Takes a last line that came without its newline, then counts."""
         if unfinished:
             self._take(unfinished)
-        if len(self.replies) < len(self._requests):
+        if len(self.replies) < len(self.requests):
             raise ProgramError(
-                f"sent {len(self.replies)} replies for {len(self._requests)} requests",
-                request=self._requests[len(self.replies)],
+                f"sent {len(self.replies)} replies for {len(self.requests)} requests",
+                request=self.requests[len(self.replies)],
                 advice="Each request needs one reply; the first without one is shown",
             )
 
     def _take(self, line: bytes) -> None:
         place = len(self.replies)
-        request = self._requests[place] if place < len(self._requests) else None
+        request = self.requests[place] if place < len(self.requests) else None
         try:
             fields = decode_line(line)
             if request is None:
@@ -146,7 +152,7 @@ class _Batch:
         except ProgramError as failure:
             raise failure.about(line, request) from failure.__cause__
         if self._on_progress is not None:
-            self._on_progress(len(self.replies), len(self._requests))
+            self._on_progress(len(self.replies), len(self.requests))
 
 
 def _send(channel: Channel, requests: Sequence[RewardRequest]) -> None:

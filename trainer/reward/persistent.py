@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 
 from trainer.errors import RewardError
@@ -45,9 +46,14 @@ class PersistentProgram:
         self._reporter = reporter
         self._timeout = timeout_seconds
         self._judge_allowed = judge_allowed
-        self._process = ProgramProcess(reporter.command, reporter.folder)
-        self._channel = Channel(self._process, exchange)
-        self._channel.send(handshake_line())
+        with ExitStack() as opened:
+            self._process = ProgramProcess(reporter.command, reporter.folder)
+            opened.callback(self._process.end)
+            self._channel = Channel(self._process, exchange)
+            opened.callback(self._channel.close)
+            self._channel.send(handshake_line())
+            # Nothing failed: from here on `_stop` ends them.
+            opened.pop_all()
         self._greeted = False
         self._over = False
         self._batch = 0

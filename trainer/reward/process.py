@@ -20,16 +20,28 @@ from trainer.reward.stderr import StderrTail
 
 TERMINATE_PATIENCE_SECONDS = 2.0
 KILL_PATIENCE_SECONDS = 2.0
+# What trainer/__init__.py sets where the user has not: it suits the trainer's threads alone.
+_OWN_SPINCOUNT = "1000"
 
 
 def program_environment() -> dict[str, str]:
-    """Our environment with this interpreter's folder first on ``PATH``.
+    """Our environment with this interpreter's folder first on ``PATH``, and without the
+    ``GOMP_SPINCOUNT`` that ``trainer`` sets for itself; one of the user's own is passed on.
 
     The folder is not resolved: in a virtual environment the interpreter is a link, and only its
     own folder makes ``python3`` see the packages installed there.
     """
+    environment = dict(os.environ)
+    if environment.get("GOMP_SPINCOUNT") == _OWN_SPINCOUNT and not _was_given("GOMP_SPINCOUNT"):
+        del environment["GOMP_SPINCOUNT"]
     folder = str(Path(sys.executable).parent)
-    return {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])}
+    environment["PATH"] = os.pathsep.join([folder, environment.get("PATH", os.defpath)])
+    return environment
+
+
+def _was_given(variable: str) -> bool:
+    """Whether this process was started with ``variable``, whatever was set since."""
+    return variable in psutil.Process().environ()
 
 
 def require_command(command: Sequence[str], folder: Path) -> None:
@@ -81,10 +93,14 @@ class ProgramProcess:
                 advice="A script needs execute permission and a first line that names an"
                 " interpreter which exists",
             ) from error
-        self.stdin = _non_blocking(self._popen.stdin)
-        self.stdout = _non_blocking(self._popen.stdout)
-        self._stderr = StderrTail(_present(self._popen.stderr))
-        self._leader = psutil.Process(self._popen.pid)
+        try:
+            self.stdin = _non_blocking(self._popen.stdin)
+            self.stdout = _non_blocking(self._popen.stdout)
+            self._leader = psutil.Process(self._popen.pid)
+            self._stderr = StderrTail(_present(self._popen.stderr))
+        except BaseException:
+            self._abandon()
+            raise
 
     @property
     def pid(self) -> int:
@@ -144,6 +160,13 @@ class ProgramProcess:
         self.stdin.close()
         self.stdout.close()
         self._stderr.stop()
+
+    def _abandon(self) -> None:
+        """Ends a program of which not even the start was completed."""
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            _present(stream).close()
 
     def _signal(self, number: signal.Signals) -> None:
         # A group of which only the unreaped leader is left refuses signals on some systems.

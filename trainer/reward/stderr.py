@@ -14,7 +14,8 @@ _CHUNK_BYTES = 64 * 1024
 class StderrTail:
     """A thread that drains ``stream`` so that the program never waits for us.
 
-    The tail is counted in bytes, not in lines: one endless line fills no memory.
+    The tail is counted in bytes, not in lines: one endless line fills no memory. Where the thread
+    cannot be started, ``stream`` is left to the caller.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -24,7 +25,12 @@ class StderrTail:
         self._lock = threading.Lock()
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._drain, name="reward-stderr", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            os.close(self._stop_writer)
+            os.close(self._stop_reader)
+            raise
 
     def text(self) -> str:
         with self._lock:

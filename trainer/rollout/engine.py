@@ -114,7 +114,7 @@ class RolloutEngine:
 
     @property
     def concurrency(self) -> int:
-        """How many answers are generated at once."""
+        """How many answers are generated at once: what was asked for, or llama.cpp's 254."""
         return self._layout.slots
 
     @contextmanager

@@ -66,6 +66,6 @@ def project(tmp_path) -> Callable[..., Path]:
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config_text() -> str:
     return CONFIG

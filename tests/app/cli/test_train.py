@@ -3,9 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -87,34 +84,6 @@ def test_paths_on_the_command_line_are_taken_from_the_working_folder(
     assert records(tmp_path / "out", "run")[0]["model"] == str(elsewhere / "other.gguf")
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (("group_size", "group_sise"), "group_size"),
-        (('"prompts.jsonl"', '"absent.jsonl"'), "absent.jsonl"),
-        (("ctx = 64", "ctx = 12"), "ctx"),
-        (("[training]", '[training]\nlr = "fast"'), "training.lr"),
-    ],
-)
-def test_what_is_wrong_before_training_is_status_2(retrograd, run, tmp_path, change, said):
-    done = retrograd("train", run(change))
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out/adapter.gguf").exists()
-
-
-def test_a_reward_program_that_dies_is_status_1(retrograd, run):
-    dies = REWARD.replace(
-        "for line", "print('out of luck', file=sys.stderr)\nraise SystemExit(3)\nfor line"
-    )
-    done = retrograd("train", run(reward=dies))
-    assert done.returncode == 1, done.stderr
-    assert "exit status 3" in done.stderr
-    assert "out of luck" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -123,37 +92,63 @@ def gone(pid: int) -> bool:
     return False
 
 
-def interrupt(config: Path, *signals: int) -> subprocess.CompletedProcess[str]:
-    """Start a long run and send the signals once it has finished two updates."""
-    command = [str(Path(sys.executable).with_name("retrograd")), "train", str(config)]
-    log = config.with_name("stderr.log")
-    with log.open("w") as stderr:
-        process = subprocess.Popen(command, stderr=stderr)
-        deadline = time.monotonic() + 120
-        while "update 2/" not in log.read_text() and time.monotonic() < deadline:
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.05)
-        for number in signals:
-            process.send_signal(number)
-            time.sleep(0.01)
-        process.wait(120)
-    return subprocess.CompletedProcess([], process.returncode, "", log.read_text())
+def interrupting(batch: int, *signals: signal.Signals) -> str:
+    """A reward program that sends its parent these signals before it scores the answers of an
+    update, counted from 1; in place of update 0, at its start."""
+    send = "import signal, time\n"
+    for number in signals:
+        send += f"os.kill(os.getppid(), signal.{number.name}); time.sleep(0.1)\n"
+    if batch == 0:
+        return REWARD.replace("for line", send + "for line")
+    now = f"message.get('_retrograd_batch') == {batch} and message['_retrograd_index'] == 0"
+    once = f"    if {now}:\n" + "".join(f"        {line}\n" for line in send.splitlines())
+    return REWARD.replace('    if "completion"', once + '    if "completion"')
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_one_signal_ends_the_run_well_and_keeps_the_adapter(run, tmp_path, number, status):
-    done = interrupt(run(("updates = 2", "updates = 5000")), number)
+SIGTERM = pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), SIGTERM])
+def test_one_signal_lets_the_update_at_hand_end_and_keeps_the_adapter(
+    retrograd, run, tmp_path, number, status
+):
+    config = run(("updates = 2", "updates = 50"), reward=interrupting(2, number))
+    done = retrograd("train", config)
     assert done.returncode == status, done.stderr
     assert "stopping, and keeping the adapter" in done.stderr
-    assert "Stopped after" in done.stderr
+    assert "Stopped after 2 of 50 updates" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "out/adapter.gguf").read_bytes()[:4] == b"GGUF"
-    assert len(records(tmp_path / "out", "update")) >= 2
+    assert len(records(tmp_path / "out", "update")) == 2
     assert gone(int((tmp_path / "reward.pid").read_text()))
 
 
-def test_the_second_ctrl_c_ends_the_run_at_once(run, tmp_path):
-    done = interrupt(run(("updates = 2", "updates = 5000")), signal.SIGINT, signal.SIGINT)
+def test_the_second_ctrl_c_ends_the_run_at_once_and_keeps_what_was_finished(
+    retrograd, run, tmp_path
+):
+    twice = interrupting(2, signal.SIGINT, signal.SIGINT)
+    done = retrograd("train", run(("updates = 2", "updates = 50"), reward=twice))
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert (tmp_path / "out/adapter.gguf").read_bytes()[:4] == b"GGUF"
+    assert len(records(tmp_path / "out", "update")) == 1
+    assert gone(int((tmp_path / "reward.pid").read_text()))
+
+
+def test_ctrl_c_while_the_run_prepares_ends_it_without_a_result(retrograd, run, tmp_path):
+    done = retrograd("train", run(reward=interrupting(0, signal.SIGINT)))
+    assert done.returncode == 130, done.stderr
+    assert "Stopped at once." in done.stderr
+    assert "update 1/2" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out/adapter.gguf").exists()
+    assert gone(int((tmp_path / "reward.pid").read_text()))
+
+
+def test_ctrl_c_ends_a_check_as_well(retrograd, run, tmp_path):
+    config = run(reward=interrupting(0, signal.SIGINT))
+    done = retrograd("check", config, "--sample", "1")
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert done.stderr == "Stopped.\n"
     assert gone(int((tmp_path / "reward.pid").read_text()))

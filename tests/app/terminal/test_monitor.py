@@ -39,7 +39,7 @@ def test_in_a_log_file_each_update_is_one_line_that_stands_alone(info, group, va
     assert (
         "update 2/24: reward 0.800 (+0.400), dead groups 25%, grad norm 0.83, clipped 6.2%, "
         "KL 0.0021, length 11.2, cut off 0%, 9.8s = generate 5.2s + reward 0.10s + score 1.3s + "
-        "train 3.2s"
+        "train 3.2s + swap 0.08s"
     ) in lines
     assert "  best answer, reward 1.000: 5" in lines
     assert "  worst answer, reward 0.000: ␛[2J␛]0;owned␇ [bold]5[/bold]↵next \\u202eline" in lines
@@ -52,6 +52,9 @@ def test_a_newcomer_is_told_why_no_loss_is_shown(info, group, values):
     stream = io.StringIO()
     play(TerminalMonitor(stream), info, group, values)
     assert "loss: not shown: it is about zero by construction" in stream.getvalue()
+    assert re.search(
+        "KL: .* from the one that wrote the answers: k3, .* per token", stream.getvalue()
+    )
 
 
 def on_a_terminal(monkeypatch, columns, drive, term="xterm-256color"):
@@ -104,6 +107,27 @@ def test_on_a_terminal_rows_fit_bars_move_and_answers_are_harmless(
     assert re.search(r"2/24 +0\.800 +\+0\.400 +25% +0\.83 +6\.2% +0\.0021", visible)
     assert output.rstrip().endswith("llama-cli -m models/base.gguf --lora runs/adapter.gguf")
     assert "\x1b[?25h" in output, "the cursor is shown again"
+
+
+@pytest.mark.parametrize(
+    ("stage", "shown"),
+    [
+        ("prepare", "1/4 steps"),
+        ("generate", "1/4 answers"),
+        ("reward", "1/4 answers"),
+        ("score", "1/4 groups"),
+        ("train", "1/4 steps"),
+    ],
+)
+def test_the_bar_of_a_stage_says_what_it_counts(monkeypatch, info, stage, shown):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def start(stream):
+        with TerminalMonitor(stream) as monitor:
+            monitor.run_started(info)
+            monitor.progress(stage, 1, 4)
+
+    assert shown in SEQUENCES.sub("", on_a_terminal(monkeypatch, 80, start))
 
 
 def test_a_run_that_is_thrown_over_gives_the_terminal_back(monkeypatch, info):

@@ -26,8 +26,8 @@ def test_at_80_columns_everything_has_a_place(row):
 def test_with_room_the_titles_are_whole_words_and_the_times_seconds(row):
     header, line = fit(row, 160).header().plain, fit(row, 160).row(row).plain
     assert "dead groups  grad norm  clipped" in header
-    assert header.endswith("= generate + reward + score + train")
-    assert "  9.8s  =      5.2 +   0.10 +   1.3 +   3.2" in line
+    assert header.endswith("= generate + reward + score + train +  swap")
+    assert "  9.8s  =      5.2 +   0.10 +   1.3 +   3.2 +  0.08" in line
 
 
 @pytest.mark.parametrize("width", [46, 60, 79, 80, 99, 100, 120, 140, 200])
@@ -44,6 +44,11 @@ def test_the_kl_of_whole_answers_has_a_column_where_it_is_measured(row, values):
     measured = UpdateRow(7, 24, "trained", values | {"policy/kl_per_answer": 0.4}, None)
     assert "KL/ans" in fit(measured, 100).header().plain
     assert "KL/ans" not in fit(row, 100).header().plain
+
+
+def test_shares_are_of_the_whole_update_so_that_time_outside_the_stages_shows(row, values):
+    slow = values | {"timing/swap_seconds": 9.88, "timing/update_seconds": 19.6}
+    assert fit(row, 80).row(UpdateRow(8, 24, "trained", slow, None)).plain.endswith("27/1/7/16%")
 
 
 def test_a_skipped_update_says_so_and_leaves_gaps(row, values):

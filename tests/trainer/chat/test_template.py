@@ -222,6 +222,25 @@ def test_no_process_is_left_behind():
     assert set(psutil.Process().children()) <= before
 
 
+def test_a_source_that_is_refused_leaves_no_process():
+    before = set(psutil.Process().children())
+    with pytest.raises(TemplateError) as caught:
+        template("{% for m in messages %}")
+    # The error, which is still at hand, keeps nothing alive.
+    assert "endfor" in str(caught.value)
+    assert set(psutil.Process().children()) <= before
+
+
+def test_an_interrupt_ends_the_process(monkeypatch):
+    before = set(psutil.Process().children())
+    with template(BYTES_OUT) as opened:
+        monkeypatch.setattr(json, "loads", interrupt)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            opened.render(HI)
+        assert caught.tb is not None
+        assert set(psutil.Process().children()) <= before
+
+
 def test_an_interrupted_answer_is_not_taken_for_the_next(monkeypatch):
     with template(BYTES_OUT) as opened:
         monkeypatch.setattr(json, "loads", interrupt)

@@ -1,4 +1,4 @@
-"""Two documented configurations, and ways to load them with some keys changed."""
+"""A whole configuration for each algorithm, and ways to load them with some keys changed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,71 +12,71 @@ GRPO = """\
 [run]
 algorithm = "grpo"
 
+[output]
+path = "trained.gguf"
+
 [model]
 path = "base.gguf"
 
-[output]
-path = "grpo-adapter.gguf"
-
 [lora]
 rank = 8
-alpha = 16.0
+alpha = 32.0
 
 [training]
+lr = 0.00002
 ctx = 512
-lr = 0.00001
 
 [grpo]
-prompts = "prompts.jsonl"
 reward_command = ["python3", "reward.py"]
-updates = 50
-prompts_per_update = 4
+prompts = "prompts.jsonl"
 group_size = 8
-grpo_epochs = 2
-clip_range_low = 0.2
-clip_range_high = 0.28
+prompts_per_update = 5
+grpo_epochs = 4
+updates = 20
 kl_coefficient = 0.0
+clip_range_low = 0.2
+clip_range_high = 0.25
 mask_truncated = true
 
 [grpo.sampling]
+seed = 7
+max_new_tokens = 128
 temperature = 1.0
 top_p = 1.0
-max_new_tokens = 128
-seed = 42
 """
 
 PPO = """\
 [run]
 algorithm = "ppo"
 
+[output]
+path = "trained.gguf"
+
 [model]
 path = "base.gguf"
 
-[output]
-path = "ppo-adapter.gguf"
-
 [lora]
+alpha = 32.0
 rank = 8
-alpha = 16.0
 
 [training]
+lr = 0.00002
 ctx = 512
-lr = 0.00001
 
 [ppo]
-prompts = "prompts.jsonl"
 reward_command = ["python3", "reward.py"]
-updates = 50
+prompts = "prompts.jsonl"
 rollout_batch_size = 8
-ppo_epochs = 2
-clip_range = 0.2
-kl_coefficient = 0.05
+ppo_epochs = 3
+updates = 30
+kl_coefficient = 0.02
+clip_range = 0.1
 
 [ppo.sampling]
-temperature = 0.8
-top_p = 0.9
+seed = 7
 max_new_tokens = 128
-seed = 42
+temperature = 0.9
+top_p = 0.95
 """
 
 SFT = """\
@@ -87,7 +87,7 @@ algorithm = "sft"
 path = "base.gguf"
 
 [output]
-path = "sft-adapter.gguf"
+path = "trained.gguf"
 
 [sft]
 data = "rows.jsonl"
@@ -132,7 +132,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def load(write: Callable[..., Path]) -> Callable[..., RunConfig]:
-    """Loads a documented configuration with changes, given as raw TOML by dotted key."""
+    """Loads a configuration with changes, given as raw TOML by dotted key."""
 
     def _load(
         changes: Changes | None = None,

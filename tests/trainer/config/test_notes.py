@@ -14,6 +14,10 @@ def test_epochs_are_not_used_outside_sft(load, base, name):
     assert note.startswith(f"training.epochs is not used by {name}")
 
 
+def test_observing_into_a_folder_has_none(load):
+    assert notes(load({"observe.directory": '"seen"'})) == []
+
+
 def test_epochs_are_used_by_sft(load):
     assert notes(load({"training.epochs": "3"}, "sft")) == []
 
@@ -51,6 +55,8 @@ def test_wide_ranges_are_remarked_on_for_sequences(load, high, count):
             },
             "mask_truncated leaves out the very answers",
         ),
+        ({"observe.": ""}, "[observe] keeps nothing in a run from the command line without"),
+        ({"observe.every": "2"}, "[observe] keeps nothing in a run from the command line without"),
         ({"reference.model": '"other.gguf"'}, "[reference] is not used"),
         ({"training.warmup_steps": "400"}, "at most 400 optimizer steps"),
         (

@@ -174,6 +174,21 @@ def test_packed_scores_equal_those_of_the_plain_text(decoder):
     torch.testing.assert_close(scores.logprobs.detach(), torch.cat(expected), rtol=0, atol=2e-5)
 
 
-def test_a_pass_longer_than_the_context_is_refused(decoder):
+@pytest.mark.parametrize(
+    ("prompt", "lengths"),
+    [
+        pytest.param(60, (10,), id="one answer"),
+        pytest.param(60, (6, 2), id="the longest of two, which comes first"),
+        pytest.param(60, (2, 6), id="the longest of two, which comes last"),
+        pytest.param(65, (1,), id="the prompt alone"),
+    ],
+)
+def test_a_text_longer_than_the_context_is_refused(decoder, prompt, lengths):
+    answers = [np.arange(n, dtype=np.int32) for n in lengths]
     with pytest.raises(ValueError, match="exceeds the context 64"):
-        decoder.states(pack(TEXT[:60], [np.arange(10, dtype=np.int32)], CPU), None)
+        decoder.states(pack([1] * prompt, answers, CPU), None)
+
+
+def test_a_text_that_fills_the_context_is_computed(decoder):
+    answers = [np.arange(n, dtype=np.int32) for n in (5, 2)]
+    assert decoder.states(pack([1] * 60, answers, CPU), None).isfinite().all()

@@ -156,6 +156,25 @@ def test_numbers_that_are_not_finite_become_null_with_a_flag(tmp_path, info, gro
     assert rollout["nonfinite"] == ["reward", "reward_raw", "parts.length"]
 
 
+def test_answers_of_an_update_that_did_not_end_are_kept_as_not_trained_on(
+    tmp_path, info, group, trajectory
+):
+    monitor = JsonlMonitor(tmp_path)
+    monitor.run_started(info)
+    monitor.trajectories(1, [group()])
+    monitor.metrics(1, "trained", {})
+    monitor.trajectories(
+        2, [group(trajectory(), trajectory(trained=False, skip_reason="truncated"))]
+    )
+    monitor.run_finished(Outcome("failed", 1, None, "loss is not finite"))
+    found = [
+        (record["update"], record["trained"], record["skip_reason"])
+        for record in of_type(tmp_path, "rollout")
+    ]
+    assert found == [(1, True, None), (2, False, "update_skipped"), (2, False, "truncated")]
+    assert [record["update"] for record in of_type(tmp_path, "update")] == [1]
+
+
 def test_texts_are_kept_for_every_nth_update_and_summaries_always(tmp_path, info, group):
     monitor = JsonlMonitor(tmp_path, every=2)
     monitor.run_started(info)

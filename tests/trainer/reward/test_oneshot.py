@@ -1,9 +1,10 @@
+import errno
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
-
-from trainer.errors import RewardError
+from reward_programs import rewards, score_error
 
 LENGTHS = """
 import json, sys
@@ -22,16 +23,6 @@ def oneshot(open_program):
 
 def printing(text, end="SystemExit(0)"):
     return f"import sys\nsys.stdin.read()\nsys.stdout.write({text!r})\nraise {end}\n"
-
-
-def score_error(program, requests):
-    with program, pytest.raises(RewardError) as caught:
-        program.score(requests)
-    return str(caught.value)
-
-
-def rewards(replies):
-    return [reply.reward for reply in replies]
 
 
 def test_program_that_reads_everything_first(oneshot, requests_of):
@@ -155,3 +146,16 @@ def test_children_it_leaves_are_ended(oneshot, requests_of):
 def test_shell_wrapper_with_grandchildren_times_out(oneshot, requests_of):
     script = "#!/bin/sh\nsleep 600 &\npython3 -c 'import time; time.sleep(600)' &\nwait\n"
     assert "within 0.3 s" in score_error(oneshot(script, timeout=0.3), requests_of("a"))
+
+
+def test_a_channel_that_cannot_be_opened_leaves_no_process(oneshot, requests_of, monkeypatch):
+    def refuse():
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with oneshot("import time; time.sleep(600)") as program:
+        monkeypatch.setattr(
+            "trainer.reward.channel.selectors", SimpleNamespace(DefaultSelector=refuse)
+        )
+        with pytest.raises(OSError, match="too many open files"):
+            program.score(requests_of("a"))
+        assert psutil.Process().children() == []

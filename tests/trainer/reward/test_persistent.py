@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -5,37 +6,15 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from reward_programs import ONE_BY_ONE, rewards, score_error
 
 from trainer.errors import RewardError
-from trainer.reward.program import open_reward_program
-
-ONE_BY_ONE = """\
-import json, sys
-json.loads(sys.stdin.readline())
-print(json.dumps({"protocol": "retrograd-reward/1"}), flush=True)
-for line in sys.stdin:
-    request = json.loads(line)
-    if "_retrograd_batch_end" in request:
-        print(line.strip(), flush=True)
-        continue
-    request["reward"] = len(request.pop("completion"))
-    print(json.dumps(request), flush=True)
-"""
 
 ECHO_ALL = "for r in requests: reply(r, len(r['completion']))"
-
-
-def score_error(program, requests):
-    with program, pytest.raises(RewardError) as caught:
-        program.score(requests)
-    return str(caught.value)
-
-
-def rewards(replies):
-    return [reply.reward for reply in replies]
 
 
 def test_program_that_answers_one_by_one(open_program, requests_of):
@@ -96,24 +75,6 @@ def test_progress_is_told_at_each_reply(answering, requests_of):
     assert seen == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("source", [ONE_BY_ONE, None], ids=["one by one", "at the end"])
-def test_batch_far_larger_than_a_pipe_does_not_deadlock(
-    source, open_program, answering, requests_of
-):
-    body = "for r in requests: reply(r, len(r['completion']), pad='y' * 20_000)"
-    requests = requests_of(*("x" * 20_000 for _ in range(64)))
-    with open_program(source) if source else answering(body) as program:
-        assert rewards(program.score(requests)) == [20_000] * 64
-
-
-def test_hard_text_arrives_whole(answering, requests_of):
-    texts = ["a\ud800b", "\0\x1b\n\r\u2028", "日本 😀", ""]
-    body = "for r in requests: reply(r, sum(map(ord, r['completion'])))"
-    with answering(body) as program:
-        found = rewards(program.score(requests_of(*texts)))
-    assert found == [sum(map(ord, t.replace("\ud800", "\ufffd"))) for t in texts]
-
-
 def test_stderr_flood_does_not_block(answering, requests_of):
     body = "for r in requests: sys.stderr.write('x' * 10_000); reply(r)"
     with answering("sys.stderr.write('y' * 1_100_000)\n" + body) as program:
@@ -152,55 +113,6 @@ def test_bad_reward_is_shown_with_line_prompt_and_answer(answering, requests_of,
     assert 'Prompt (line 7 of the prompts): "What is 2 + 2?". Answer: "second"' in message
 
 
-@pytest.mark.parametrize(
-    ("written", "problem"),
-    [
-        (r"b'a warning\n'", "not JSON"),
-        (r"b'\n'", "blank line"),
-        (r"""b'{"debug":1}\n'""", "not a reply"),
-        (r"b'\r10%\r20%\n'", "carriage returns"),
-        (r"b'caf\xe9\n'", "not valid UTF-8 (byte 0xe9 at position 3)"),
-        (r"b'z' * (8 * 2**20 + 1)", "more than 8388608 bytes"),
-    ],
-    ids=["text", "blank", "debug", "bar", "latin-1", "endless"],
-)
-def test_stray_output_is_an_error_that_names_it(answering, requests_of, written, problem):
-    body = f"""
-    reply(requests[0])
-    sys.stdout.buffer.write({written})
-    sys.stdout.buffer.flush()
-    """
-    message = score_error(answering(body), requests_of("a", "b"))
-    assert problem in message
-    assert "stderr" in message.partition("Its stderr")[0]
-    assert "The line: " in message
-
-
-def test_line_after_the_end_of_a_batch_fails_the_next_one(open_program, requests_of):
-    source = ONE_BY_ONE.replace(
-        "        continue", "        print('on to the next')\n        continue"
-    )
-    with open_program(source) as program:
-        assert rewards(program.score(requests_of("a"))) == [1]
-        with pytest.raises(RewardError, match="The line: on to the next"):
-            program.score(requests_of("b"))
-
-
-def test_print_before_the_handshake_is_named(open_program, requests_of):
-    program = open_program("print('loading model...', flush=True)\n" + ONE_BY_ONE)
-    message = score_error(program, requests_of("a"))
-    assert "The line: loading model..." in message
-    assert "stderr" in message
-
-
-def test_crlf_is_accepted(open_program, requests_of):
-    source = ONE_BY_ONE.replace("import json, sys", "import json, sys; CR = '\\r'").replace(
-        "print(json.dumps(request), flush", "print(json.dumps(request) + CR, flush"
-    )
-    with open_program(source) as program:
-        assert rewards(program.score(requests_of("a"))) == [1]
-
-
 def test_death_shows_exit_status_progress_and_stderr(answering, requests_of):
     body = "reply(requests[0]); sys.stderr.write('no weights\\n'); sys.exit(3)"
     message = score_error(answering(body), requests_of("a", "b"))
@@ -229,19 +141,6 @@ def test_traceback_is_in_the_error(answering, requests_of):
     assert "ZeroDivisionError" in score_error(answering("1 / 0"), requests_of("a"))
 
 
-def test_wrong_file_name_is_told_by_stderr(tmp_path, requests_of):
-    program = open_reward_program(
-        ["python3", "rewrad.py"],
-        mode="persistent",
-        timeout_seconds=20,
-        folder=tmp_path,
-        judge_allowed=False,
-    )
-    message = score_error(program, requests_of("a"))
-    assert "ended (exit status 2) before it answered the handshake" in message
-    assert "can't open file" in message.partition("Its stderr ends with")[2]
-
-
 def test_hang_ends_at_the_timeout(answering, requests_of):
     program = answering("reply(requests[0]); time.sleep(600)", timeout=1.5)
     started = time.monotonic()
@@ -249,12 +148,6 @@ def test_hang_ends_at_the_timeout(answering, requests_of):
     assert time.monotonic() - started < 5
     assert "scored 1 of 2 answers of batch 1 within 1.5 s (reward_timeout_seconds)" in message
     assert 'Answer: "b"' in message
-
-
-def test_timeout_shows_a_line_without_end(answering, requests_of):
-    body = "sys.stdout.write('42% done'); sys.stdout.flush(); time.sleep(600)"
-    message = score_error(answering(body, timeout=1.5), requests_of("a"))
-    assert "wrote without ending the line: 42% done" in message
 
 
 def test_timeout_starts_anew_with_each_batch(answering, requests_of):
@@ -323,69 +216,6 @@ def test_closing_before_the_first_batch(open_program):
     open_program(ONE_BY_ONE).close()
 
 
-class TestHandshake:
-    def test_oneshot_program_is_found_long_before_the_timeout(self, open_program, requests_of):
-        source = """
-        import json, sys
-        for line in sys.stdin.read().splitlines():
-            print(json.dumps({"reward": len(json.loads(line)["completion"])}))
-        """
-        started = time.monotonic()
-        message = score_error(open_program(source, timeout=300), requests_of("a"))
-        assert time.monotonic() - started < 10
-        assert "waits for the end of its input instead of answering the handshake" in message
-        assert 'Set reward_mode = "oneshot"' in message
-
-    def test_program_that_answers_the_handshake_with_a_reward(self, open_program, requests_of):
-        source = """
-        import sys
-        for line in sys.stdin:
-            print('{"reward": 0.5}', flush=True)
-        """
-        message = score_error(open_program(source), requests_of("a"))
-        assert 'The line: {"reward": 0.5}' in message
-        assert 'reward_mode = "oneshot"' in message
-
-    def test_program_that_fails_on_the_handshake(self, open_program, requests_of):
-        source = """
-        import json, sys
-        for line in sys.stdin:
-            print(json.loads(line)["completion"])
-        """
-        message = score_error(open_program(source), requests_of("a"))
-        assert "ended (exit status 1) before it answered the handshake" in message
-        assert 'reward_mode = "oneshot"' in message
-        assert "KeyError: 'completion'" in message
-
-    def test_another_version_is_named(self, open_program, requests_of):
-        source = ONE_BY_ONE.replace("retrograd-reward/1", "retrograd-reward/2")
-        assert '"retrograd-reward/2"' in score_error(open_program(source), requests_of("a"))
-
-    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process awaits")
-    def test_slow_start_is_not_suspected(self, tmp_path, open_program, requests_of):
-        source = "import time; open('starts', 'a').write('.'); time.sleep(1.8)\n" + ONE_BY_ONE
-        with open_program(source, timeout=4) as program:
-            assert rewards(program.score(requests_of("a"))) == [1]
-        assert (tmp_path / "starts").read_text() == "."
-
-    def test_relay_before_a_slow_start_is_tried_but_not_refused(
-        self, tmp_path, open_program, requests_of
-    ):
-        # The relay waits on its input with the processor idle, as a oneshot program would.
-        slow = "import time; open('starts', 'a').write('.'); time.sleep(1.8)\n" + ONE_BY_ONE
-        (tmp_path / "slow.py").write_text(slow)
-        with open_program("#!/bin/sh\ncat -u | python3 slow.py\n", timeout=5) as program:
-            assert rewards(program.score(requests_of("a"))) == [1]
-        assert (tmp_path / "starts").read_text() == ".."
-
-    def test_silence_ends_at_the_timeout_with_advice(self, open_program, requests_of):
-        message = score_error(
-            open_program("import time; time.sleep(600)", timeout=1.5), requests_of("a")
-        )
-        assert "did not answer the handshake within 1.5 s" in message
-        assert 'reward_mode = "oneshot"' in message
-
-
 def test_program_gets_end_of_input_when_retrograd_is_killed(tmp_path):
     source = "import sys\nsys.stdin.read()\nopen('ended', 'w').close()\n"
     (tmp_path / "reward.py").write_text(source)
@@ -411,26 +241,25 @@ def test_program_gets_end_of_input_when_retrograd_is_killed(tmp_path):
     time.sleep(0.2)  # The file is the last thing it does before it ends.
 
 
-def test_exchange_hears_every_line(open_program, requests_of):
-    heard = []
+def test_a_channel_that_cannot_be_opened_leaves_no_process(open_program, monkeypatch):
+    def refuse():
+        raise OSError(errno.EMFILE, "too many open files")
 
+    before = psutil.Process().num_fds()
+    monkeypatch.setattr("trainer.reward.channel.selectors", SimpleNamespace(DefaultSelector=refuse))
+    with pytest.raises(OSError, match="too many open files") as caught:
+        open_program("import time; time.sleep(600)")
+    # The error, which is still at hand, keeps nothing alive.
+    assert psutil.Process().children() == []
+    del caught
+    assert psutil.Process().num_fds() == before
+
+
+def test_a_listener_that_fails_at_the_first_line_leaves_no_process(open_program):
     class Log:
         def sent(self, line):
-            heard.append(f"> {line}")
+            raise RuntimeError(line)
 
-        def received(self, line):
-            heard.append(f"< {line}")
-
-    source = ONE_BY_ONE.replace('request["reward"]', 'del request["messages"]; request["reward"]')
-    place = '"metadata": {}, "_retrograd_batch": 1, "_retrograd_index": 0'
-    with open_program(source, exchange=Log()) as program:
-        program.score(requests_of("é"))
-    assert heard[0] == '> {"protocol": "retrograd-reward/1"}'
-    assert heard[1] == '< {"protocol": "retrograd-reward/1"}'
-    assert heard[2].startswith('> {"prompt": "What is 2 + 2?", "completion": "\\u00e9", "messages"')
-    assert heard[2].endswith(place + "}")
-    assert sorted(heard[3:]) == [
-        '< {"_retrograd_batch_end": 1}',
-        '< {"prompt": "What is 2 + 2?", ' + place + ', "reward": 1}',
-        '> {"_retrograd_batch_end": 1}',
-    ]
+    with pytest.raises(RuntimeError, match="protocol"):
+        open_program("import time; time.sleep(600)", exchange=Log())
+    assert psutil.Process().children() == []

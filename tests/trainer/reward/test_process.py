@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -64,6 +65,47 @@ def test_folder_of_this_interpreter_comes_first_on_path():
 def test_python3_is_the_interpreter_that_runs_retrograd(start):
     process = start("python3", "-c", "import sys; print(sys.prefix, flush=True)")
     assert read_until(process, "\n").strip() == sys.prefix
+
+
+@pytest.mark.parametrize(("given", "passed_on"), [(None, "none"), ("1000", "1000"), ("0", "0")])
+def test_the_trainers_own_spin_count_is_kept_from_the_program(tmp_path, given, passed_on):
+    """Its GOMP_SPINCOUNT is there where torch is loaded, and a user's own reaches the program."""
+    source = """
+import os, time
+from pathlib import Path
+from trainer.reward.process import ProgramProcess
+print(os.environ["GOMP_SPINCOUNT"])
+command = ["sh", "-c", "echo ${GOMP_SPINCOUNT-none} > seen"]
+process = ProgramProcess(command, Path.cwd())
+process.wait_exited(10)
+process.end()
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"}
+    if given is not None:
+        environment["GOMP_SPINCOUNT"] = given
+    own = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert own.strip() == (given or "1000")
+    assert (tmp_path / "seen").read_text().strip() == passed_on
+
+
+def test_a_start_that_is_not_completed_leaves_nothing(tmp_path, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    me = psutil.Process()
+    before = me.num_fds()
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        ProgramProcess(["sleep", "600"], tmp_path)
+    assert me.children() == []
+    assert me.num_fds() == before
 
 
 def test_ending_takes_grandchildren_with_it(start):

@@ -1,0 +1,68 @@
+"""Signals that arrive while native code calls back into Python, as llama.cpp does to log."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from app.interrupt import Signalled, interrupts_that_last
+from app.stop import StopOnSignal
+
+COMPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def signal_inside_native_code(number: int) -> None:
+    """The C library sorts two numbers; the signal comes while it asks Python to compare them."""
+
+    @COMPARE
+    def compare(_left, _right):
+        os.kill(os.getpid(), number)
+        return 0
+
+    numbers = (ctypes.c_int * 2)(2, 1)
+    ctypes.CDLL(None).qsort(numbers, 2, ctypes.sizeof(ctypes.c_int), compare)
+
+
+def test_ctrl_c_inside_native_code_ends_what_comes_after_it(capfd):
+    with interrupts_that_last():
+        signal_inside_native_code(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(10)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_second_signal_inside_native_code_ends_the_run(capfd):
+    with interrupts_that_last(), StopOnSignal(print) as stop:
+        stop.progress("generate", 0, 8)
+        signal_inside_native_code(signal.SIGINT)
+        assert stop.should_stop()
+        with pytest.raises(Signalled) as ended:
+            signal_inside_native_code(signal.SIGTERM)
+            time.sleep(10)
+    assert ended.value.exit_status == 143
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+def test_other_exceptions_that_python_cannot_raise_are_still_shown(monkeypatch):
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: seen.append(repr(lost.exc_value)))
+
+    class Broken:
+        def __del__(self):
+            raise ValueError("broken")
+
+    with interrupts_that_last():
+        Broken()
+    assert seen == ["ValueError('broken')"]
+
+
+def test_outside_the_interpreter_is_as_it_was():
+    before = sys.unraisablehook
+    with interrupts_that_last():
+        assert sys.unraisablehook is not before
+    assert sys.unraisablehook is before
