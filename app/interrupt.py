@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import sys
 import threading
@@ -31,6 +30,7 @@ def interrupts_that_last() -> Iterator[None]:
     Here it goes to ``sys.unraisablehook`` unprinted, and the signal comes again a moment later.
     """
     before = sys.unraisablehook
+    main_thread = threading.get_ident()
     again: list[threading.Timer] = []
 
     def take(lost: sys.UnraisableHookArgs) -> None:
@@ -39,7 +39,8 @@ def interrupts_that_last() -> Iterator[None]:
             return
         error = lost.exc_value
         number = error.number if isinstance(error, Signalled) else signal.SIGINT
-        timer = threading.Timer(_AGAIN_SECONDS, _thread.interrupt_main, [number])
+        # To the thread itself, so that a wait of the operating system's ends as well.
+        timer = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, [main_thread, number])
         timer.daemon = True
         again.append(timer)
         timer.start()

@@ -46,9 +46,9 @@ def write_checked(
 ) -> T:
     """Write beside ``path``, read back, ``check``, and only then take the place of ``path``.
 
-    Raises ExportRefusedError when the file does not hold the factors, rounded to ``dtype``, or ``check``
-    raises TrainingError; the refused file is kept as ``<name>.refused`` and what was at ``path``
-    before stays. Raises RetrogradError when a file cannot be written.
+    Raises ExportRefusedError when the file does not hold the factors, rounded to ``dtype``, or
+    ``check`` raises TrainingError; the refused file is kept as ``<name>.refused`` and what was at
+    ``path`` before stays. Raises RetrogradError when a file cannot be written.
     """
     candidate = path.with_name(f"{path.name}.refused")
     write(candidate, adapter, dtype=dtype)

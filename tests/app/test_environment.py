@@ -1,4 +1,4 @@
-"""`make venv`, with a python that writes down what pip is asked to install, and installs nothing."""
+"""`make venv`, with a python that writes down what pip is asked for, and installs nothing."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from app.stop import StopOnSignal
 COMPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def signal_inside_native_code(number: int) -> None:
+def signal_inside_native_code(number: int, then_wait: float) -> None:
     """The C library sorts two numbers; the signal comes while it asks Python to compare them."""
 
     @COMPARE
@@ -26,24 +26,24 @@ def signal_inside_native_code(number: int) -> None:
 
     numbers = (ctypes.c_int * 2)(2, 1)
     ctypes.CDLL(None).qsort(numbers, 2, ctypes.sizeof(ctypes.c_int), compare)
+    time.sleep(then_wait)
 
 
 def test_ctrl_c_inside_native_code_ends_what_comes_after_it(capfd):
-    with interrupts_that_last():
-        signal_inside_native_code(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            time.sleep(10)
+    start = time.monotonic()
+    with interrupts_that_last(), pytest.raises(KeyboardInterrupt):
+        signal_inside_native_code(signal.SIGINT, then_wait=60)
+    assert time.monotonic() - start < 10, "the wait was not sat through"
     assert capfd.readouterr().err == ""
 
 
 def test_the_second_signal_inside_native_code_ends_the_run(capfd):
     with interrupts_that_last(), StopOnSignal(print) as stop:
         stop.progress("generate", 0, 8)
-        signal_inside_native_code(signal.SIGINT)
+        signal_inside_native_code(signal.SIGINT, then_wait=0)
         assert stop.should_stop()
         with pytest.raises(Signalled) as ended:
-            signal_inside_native_code(signal.SIGTERM)
-            time.sleep(10)
+            signal_inside_native_code(signal.SIGTERM, then_wait=60)
     assert ended.value.exit_status == 143
     assert "Exception ignored" not in capfd.readouterr().err
 

@@ -101,7 +101,7 @@ def test_a_base_that_torch_reads_otherwise_is_refused(model, engine):
     """Rotary angles from another base: what a misread key of the metadata would give."""
     wrong = Decoder(GgufFile(model), CPU, context=48)
     wrong.turns = wrong.turns.roll(1, dims=0)
-    with pytest.raises(TrainingError, match="llama.cpp and torch disagree on the base model"):
+    with pytest.raises(TrainingError, match=r"llama\.cpp and torch disagree on the base model"):
         Parity(TEXT, wrong, engine, "f32").check_base()
 
 

@@ -69,6 +69,7 @@ def test_a_run_leaves_an_adapter_its_records_and_a_summary(retrograd, run, tmp_p
     assert shown["targets"].startswith("q in 2 layers")
 
 
+@pytest.mark.full
 def test_paths_on_the_command_line_are_taken_from_the_working_folder(
     retrograd, run, random_llama, tmp_path
 ):
