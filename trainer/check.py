@@ -111,7 +111,10 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
         inputs = _check_inputs(config, report)
         reward = _check_reward(config, inputs, report, stack)
         _check_output(config, report)
-        if inputs is not None:
+        if inputs is None:
+            missing = "adapter, reward program, memory, sampler"
+            report.warning("not looked at", f"{missing}: they need the model and the prompts")
+        else:
             _check_memory(config, inputs, report)
             engine = _check_agreement(config, inputs, report, stack)
             if sample and engine is not None and reward is not None:
@@ -256,8 +259,12 @@ def _describe(config: GrpoConfig, groups: Sequence[Group], report: CheckReport) 
             f"{detail}. No group has two different rewards, so GRPO cannot learn from this. Give "
             f"partial credit, or change the prompts.",
         )
-    elif share < _FEW_SIGNALS or cut > _MANY_CUT:
-        report.warning("reward spread", f"{detail}. Learning will be slow.")
+    elif share < _FEW_SIGNALS:
+        advice = "Few groups can teach anything: give partial credit, or raise group_size."
+        report.warning("reward spread", f"{detail}. {advice}")
+    elif cut > _MANY_CUT:
+        advice = "Raise max_new_tokens, unless the reward can judge an answer that is cut."
+        report.warning("reward spread", f"{detail}. {advice}")
     else:
         report.ok("reward spread", detail)
     report.ok("sample answers", "\n".join(_examples(groups)))

@@ -43,7 +43,7 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
     except BaseException as error:
         # Raised while opening or closing: what a training run brought is not lost by it.
         if outcome.updates == 0:
-            outcome = replace(outcome, message=_words(error))
+            outcome = replace(outcome, status=_status(error), message=_words(error))
         monitor.run_finished(outcome)
         raise
     monitor.run_finished(outcome)
@@ -99,9 +99,7 @@ def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
 
 def _failed(config: GrpoConfig, session: Session, error: BaseException) -> Outcome:
     updates, message = session.grpo.completed, _words(error)
-    status: Literal["stopped", "failed"] = (
-        "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-    )
+    status = _status(error)
     if session.grpo.trained == 0 or isinstance(error, ExportRefusedError):
         return Outcome(status, updates, None, message)
     path = config.output.path
@@ -131,6 +129,10 @@ def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:
             "torch": f"{torch.__version__} on {platform.machine()}",
         },
     )
+
+
+def _status(error: BaseException) -> Literal["stopped", "failed"]:
+    return "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
 
 
 def _words(error: BaseException) -> str:

@@ -44,6 +44,17 @@ UNAVAILABLE: tuple[Unavailable, ...] = (
 )
 
 
+def refused_algorithm(algorithm: str) -> str | None:
+    """Why a run of ``algorithm`` is refused whatever the rest of its file says, or None."""
+    rows = (row for row in UNAVAILABLE if (row.key, row.value) == ("run.algorithm", algorithm))
+    row = next(rows, None)
+    return (
+        f"{row.shown} is not available yet: {_remedy(row)}, or wait for a later version."
+        if row
+        else None
+    )
+
+
 def refuse_unavailable(config: RunConfig) -> None:
     """Stop a run that would silently lack something its configuration asks for.
 
@@ -75,6 +86,8 @@ def resolved_params(config: RunConfig) -> dict[str, Any]:
 
 
 def _remedy(row: Unavailable) -> str:
+    if row.value is True:
+        return f"set {row.key} = false"
     return "remove it" if row.value is None else "choose another value"
 
 

@@ -171,7 +171,7 @@ class CheckpointSection(Section):
     """How many of the newest step checkpoints stay on disk."""
 
     resume_from: Annotated[PathValue | None, Unset("a fresh start")] = None
-    """A checkpoint to continue exactly, as `train --resume PATH` does."""
+    """A checkpoint to continue exactly, from where it stopped."""
 
 
 class MetricsSection(Section):

@@ -123,7 +123,8 @@ def test_values_outside_the_range_are_refused(refusal, key, value, allowed):
 
 def test_a_fault_in_the_batch_size_is_not_blamed_on_the_minibatches(refusal):
     message = refusal({"ppo.rollout_batch_size": '"8"', "ppo.ppo_epochs": "0"}, "ppo")
-    batch, epochs = message.split("\n\n")
+    refused, batch, epochs = message.split("\n\n")
+    assert 'run.algorithm = "ppo" is not available yet' in refused
     assert 'ppo.rollout_batch_size = "8" must be an integer of at least 1' in batch
     assert "ppo.ppo_epochs = 0 must be" in epochs
 
