@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks the run to end well, the second ends it at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first asks the run to end well, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from app.interrupt import Signalled
-from trainer.monitor import Event, SilentMonitor, Stage
+from trainer.monitor import Event, RunInfo, SilentMonitor, Stage
 
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 
 
 class StopOnSignal(SilentMonitor):
     """Turns the first signal into a wish to stop. While a run prepares there is nothing to keep:
-    the next call of the monitor then ends it, by raising ``Signalled``. The second signal raises
-    ``Signalled`` where it finds the run; inside a callback of native code only
+    the next call of the monitor then ends it, by raising ``Signalled``. Before the run has started
+    no call may come for long, so the signal itself raises. The second signal raises ``Signalled``
+    where it finds the run; inside a callback of native code only
     ``app.interrupt.interrupts_that_last`` makes that hold.
+
+    A terminal that closes may send SIGHUP twice, once by its shell and once by the system, so the
+    repetition says nothing new. Where SIGHUP is ignored, as under ``nohup``, it stays ignored.
 
     ``notify`` gets a line for the person who waits. It is called on the trainer's thread, from a
     call of the monitor, because a signal handler may interrupt a write that is half done. A context
@@ -27,6 +31,7 @@ class StopOnSignal(SilentMonitor):
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
         self._received: int | None = None
+        self._started = False
         self._ended = False
         self._told = False
         self._worth_keeping = False
@@ -39,6 +44,8 @@ class StopOnSignal(SilentMonitor):
 
     def __enter__(self) -> Self:
         for number in _NAMES:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -51,7 +58,11 @@ class StopOnSignal(SilentMonitor):
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def run_started(self, info: RunInfo) -> None:  # noqa: ARG002
+        self._started = True
+
     def progress(self, stage: Stage, done: int, total: int) -> None:  # noqa: ARG002
+        self._started = True
         self._attend()
         self._worth_keeping = self._worth_keeping or stage != "prepare"
 
@@ -63,10 +74,14 @@ class StopOnSignal(SilentMonitor):
         return self._received is not None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._received is not None:
+        if self._started and number == self._received == signal.SIGHUP:
+            return
+        first = self._received is None
+        if first:
+            self._received = number
+        if not first or not self._started:
             self._ended = True
             raise Signalled(number)
-        self._received = number
 
     def _attend(self) -> None:
         """Answer a signal that came since the last call."""
@@ -76,7 +91,9 @@ class StopOnSignal(SilentMonitor):
             self._ended = True
             raise Signalled(self._received)
         self._told = True
+        at_once = " Press Ctrl-C once more to stop at once."
         self._notify(
             f"{_NAMES[signal.Signals(self._received)]}: stopping, and keeping the adapter as "
-            "it is after the last finished update. Press Ctrl-C once more to stop at once."
+            "it is after the last finished update."
+            + (at_once if self._received == signal.SIGINT else "")
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.stop import StopOnSignal
@@ -25,8 +26,13 @@ def run_watched(config: RunConfig) -> Watched:
 
     records = _records(config)
     with TerminalMonitor(observe_file=records.path if records else None) as terminal:
-        note = terminal.event
-        with StopOnSignal(lambda text: note(Event("info", "stopping", text))) as stop:
+
+        def note(text: str) -> None:
+            # The terminal may be gone, which is what SIGHUP tells: the wish to stop holds still.
+            with suppress(OSError):
+                terminal.event(Event("info", "stopping", text))
+
+        with StopOnSignal(note) as stop:
             monitors: list[Monitor] = [terminal, stop]
             if records is not None:
                 monitors.append(records)

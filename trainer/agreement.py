@@ -19,6 +19,7 @@ from trainer.rollout.weights import WeightsKind
 _GAP_LIMITS: dict[WeightsKind, float] = {"f32": 0.01, "f16": 0.05, "file": 0.5}
 _CHANGE_FLOORS: dict[WeightsKind, float] = {"f32": 0.005, "f16": 0.02, "file": 0.2}
 _SHARE = 0.5
+_NO_CHANGE = 1e-6
 _PROBE_SIZE = 0.8
 _PROBE_TOKENS = 32
 
@@ -62,6 +63,11 @@ class Parity:
         """
         self._engine.swap_adapter(None)
         mine, theirs = self._mine(None), self._theirs()
+        if not mine.isfinite().all():
+            raise TrainingError(
+                "the base model's log-probabilities are not finite: the model file holds numbers "
+                "that are not, or are absurdly large. Get the file again."
+            )
         gap, limit = _mean(mine - theirs, mine), _GAP_LIMITS[self._weights]
         if not gap <= limit:
             raise TrainingError(
@@ -84,6 +90,11 @@ class Parity:
         mine_before, theirs_before = self._mine(None), self._theirs()
         self._engine.swap_adapter(path)
         mine, theirs = self._mine(adapter), self._theirs()
+        if not (mine.isfinite().all() and theirs.isfinite().all()):
+            raise TrainingError(
+                f"{path.name}: with this adapter log-probabilities are not finite: training has "
+                f"diverged. Lower training.lr."
+            )
         change = _mean(mine - mine_before, mine)
         error = _mean((mine - mine_before) - (theirs - theirs_before), mine)
         limit = max(_CHANGE_FLOORS[self._weights], _SHARE * change)
@@ -105,6 +116,11 @@ class Parity:
         with load_into(self._engine, random) as path:
             result = self.compare(random, path)
         self._engine.swap_adapter(None)
+        if not result.change > _NO_CHANGE:
+            raise TrainingError(
+                "a random adapter changes nothing in this model, so nothing can be trained: its "
+                "weights are all zero, or the targets have no effect."
+            )
         return result
 
     def _mine(self, adapter: Adapter | None) -> Tensor:

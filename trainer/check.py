@@ -20,13 +20,13 @@ from trainer.algorithms.stopwatch import Stopwatch
 from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable
 from trainer.device import choose_device
 from trainer.errors import ConfigError, RetrogradError
-from trainer.export import check_writable
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.model.decoder import Decoder
 from trainer.reward.program import RewardProgram, RewardRequest
 from trainer.rollout.engine import RolloutEngine
 from trainer.session import (
     check_fanout,
+    check_output,
     micro_batch_of,
     new_adapter,
     open_engine,
@@ -166,7 +166,7 @@ def _check_reward(
 def _check_output(config: GrpoConfig, report: CheckReport) -> None:
     path = config.output.path
     with report.step("output"):
-        check_writable(path)
+        check_output(config)
         if path.exists():
             report.warning("output", f"{path} exists, and the run would replace it")
         else:

@@ -11,13 +11,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainer.errors import ConfigError, RetrogradError, TrainingError
+from trainer.errors import ConfigError, ModelError, RetrogradError, TrainingError
 from trainer.gguf.adapter import AdapterDtype, write_adapter
 from trainer.gguf.file import GgufFile
+from trainer.gguf.partial import written_whole
 from trainer.model.adapter import Adapter
 from trainer.rollout.engine import RolloutEngine
 
 T = TypeVar("T")
+
+_REFUSED = ".refused"
+_ADDED_TO_NAME = 40
 
 
 class ExportRefusedError(TrainingError):
@@ -30,15 +34,10 @@ def write(path: Path, adapter: Adapter, *, dtype: AdapterDtype) -> None:
     Raises RetrogradError when the file cannot be written.
     """
     factors = {name: value.numpy() for name, value in adapter.state().items()}
-    try:
+    with _disk_errors(path):
         write_adapter(
             path, factors, architecture=adapter.architecture, alpha=adapter.alpha, dtype=dtype
         )
-    except OSError as error:
-        raise RetrogradError(
-            f"{path}: cannot be written ({error.strerror or error}). Free some space, or set "
-            f"[output] path to another place."
-        ) from error
 
 
 def write_checked(
@@ -50,24 +49,49 @@ def write_checked(
     ``check`` raises TrainingError; the refused file is kept as ``<name>.refused`` and what was at
     ``path`` before stays. Raises RetrogradError when a file cannot be written.
     """
-    candidate = path.with_name(f"{path.name}.refused")
-    write(candidate, adapter, dtype=dtype)
+    with _disk_errors(path), written_whole(path) as candidate:
+        write(candidate, adapter, dtype=dtype)
+        try:
+            _compare_factors(candidate, adapter, dtype)
+            return check(candidate)
+        except TrainingError as error:
+            refused = path.with_name(f"{path.name}{_REFUSED}")
+            candidate.replace(refused)
+            raise ExportRefusedError(f"{error} The file is kept as {refused}.") from error
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
     try:
-        _compare_factors(candidate, adapter, dtype)
-        result = check(candidate)
-    except TrainingError as error:
-        raise ExportRefusedError(f"{error} The file is kept as {candidate}.") from error
-    candidate.replace(path)
-    return result
+        yield
+    except OSError as error:
+        raise RetrogradError(
+            f"{path}: cannot be written ({error.strerror or error}). Free some space, or set "
+            f"[output] path to another place."
+        ) from error
 
 
 def _compare_factors(path: Path, adapter: Adapter, dtype: AdapterDtype) -> None:
     """See that every factor stands in the file, bit for bit as rounded, with the right alpha."""
-    file = GgufFile(path)
+    try:
+        file = GgufFile(path)
+    except ModelError as error:
+        raise RetrogradError(
+            f"{path}: was not written whole; the disk is full, or fails. Free some space, or set "
+            f"[output] path to another place."
+        ) from error
     rounding = np.float16 if dtype == "f16" else np.float32
     for name, value in adapter.state().items():
-        expected = value.numpy().astype(rounding).astype(np.float32)
-        if name not in file.tensors or not np.array_equal(file.read(name), expected):
+        with np.errstate(over="ignore"):
+            expected = value.numpy().astype(rounding).astype(np.float32)
+        if not np.isfinite(expected).all():
+            raise TrainingError(
+                f"{path.name}: {name} holds numbers that are not finite as {dtype.upper()}: "
+                f"training has diverged. Lower training.lr."
+            )
+        stored = file.read(name) if name in file.tensors else np.empty(0)
+        # A rank of 1 is stored without its extent of 1.
+        if stored.size != expected.size or (stored.reshape(expected.shape) != expected).any():
             raise TrainingError(f"{path}: the tensor {name} is not what was trained.")
     if file.get("adapter.lora.alpha", float) != float(np.float32(adapter.alpha)):
         raise TrainingError(f"{path}: the adapter's alpha is not {adapter.alpha}.")
@@ -87,7 +111,8 @@ def load_into(engine: RolloutEngine, adapter: Adapter) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """See before a run that its result can be written; makes the folder.
+    """See before a run that its result can be written and replaces nothing but an adapter; makes
+    the folder.
 
     Raises ConfigError when it cannot: hours of training must not end in an unwritable file.
     """
@@ -96,10 +121,26 @@ def check_writable(path: Path) -> None:
         raise ConfigError(f"{path}: this is a folder. {cure}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".retrograd-")
-        os.close(handle)
-        Path(name).unlink()
+        # The longest name that is made beside it: a file system may allow 255 bytes.
+        probe = path.with_name(f".{path.name}.{'x' * _ADDED_TO_NAME}")
+        probe.touch(exist_ok=False)
+        probe.unlink()
+        _check_replaceable(path, cure)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}). {cure}") from error
-    if path.exists() and not os.access(path, os.W_OK):
+
+
+def _check_replaceable(path: Path, cure: str) -> None:
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise ConfigError(f"{path}: this is a device or a pipe. {cure}")
+    if not os.access(path, os.W_OK):
         raise ConfigError(f"{path}: exists and cannot be replaced. {cure}")
+    with path.open("rb") as stream:
+        head = stream.read(4)
+    if head and head != b"GGUF":
+        raise ConfigError(
+            f"{path}: exists and is no GGUF file, so it is not replaced. Set [output] path to a "
+            f"name of its own, or remove the file."
+        )

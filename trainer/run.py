@@ -9,13 +9,14 @@ from typing import Literal
 
 import torch
 
+from trainer.agreement import Agreement
 from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable, resolved_params
 from trainer.errors import ConfigError, RetrogradError
-from trainer.export import ExportRefusedError, check_writable, write, write_checked
+from trainer.export import ExportRefusedError, write_checked
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.rollout.continuous import RolloutStopped
-from trainer.session import Session, check_fanout, open_session
+from trainer.session import Session, check_fanout, check_output, open_session
 
 
 def run(config: RunConfig, monitor: Monitor) -> Outcome:
@@ -31,7 +32,7 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
         raise ConfigError(f"{config.source}: only GRPO can be run.")
     inputs = read_inputs(config)
     check_fanout(config, inputs)
-    check_writable(config.output.path)
+    check_output(config)
     monitor.run_started(_info(config, inputs))
     outcome = Outcome("failed", 0, None, "ended before it could train")
     try:
@@ -77,12 +78,7 @@ def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
         message = f"{why}, so there is nothing to export"
         return Outcome("failed" if whole else "stopped", updates, None, message)
     path = config.output.path
-    agreement = write_checked(
-        path,
-        session.adapter,
-        dtype=config.lora.dtype,
-        check=lambda candidate: session.parity.compare(session.adapter, candidate),
-    )
+    agreement = _export(config, session)
     monitor.event(
         Event(
             "info",
@@ -104,11 +100,21 @@ def _failed(config: GrpoConfig, session: Session, error: BaseException) -> Outco
         return Outcome(status, updates, None, message)
     path = config.output.path
     try:
-        write(path, session.adapter, dtype=config.lora.dtype)
+        _export(config, session)
     except RetrogradError as second:
         return Outcome(status, updates, None, f"{message}\n{second}")
     saved = f"The adapter of update {updates}, the last completed one, is in {path}."
     return Outcome(status, updates, str(path), f"{message}\n{saved}")
+
+
+def _export(config: GrpoConfig, session: Session) -> Agreement:
+    """Write the adapter to the output's path once llama.cpp computes with it what torch does."""
+    return write_checked(
+        config.output.path,
+        session.adapter,
+        dtype=config.lora.dtype,
+        check=lambda candidate: session.parity.compare(session.adapter, candidate),
+    )
 
 
 def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:

@@ -15,6 +15,7 @@ from trainer.algorithms.order import PromptOrder
 from trainer.config.models import GrpoConfig
 from trainer.device import choose_device, keep_freed_pages
 from trainer.errors import ConfigError
+from trainer.export import check_writable
 from trainer.gguf.architecture import Architecture
 from trainer.inputs import Inputs
 from trainer.llama.native import gpu_available
@@ -92,6 +93,20 @@ def open_reward(config: GrpoConfig) -> RewardProgram:
         folder=config.folder,
         judge_allowed=False,
     )
+
+
+def check_output(config: GrpoConfig) -> None:
+    """See before the run that its result has a place of its own. Raises ConfigError."""
+    path, observe = config.output.path, config.observe
+    taken = [config.grpo.prompts, config.source]
+    if observe is not None and observe.directory is not None:
+        taken.append(observe.directory / "observe.jsonl")
+    try:
+        if path.resolve() in [other.resolve() for other in taken]:
+            raise ConfigError(f"{path}: the run reads or writes this file itself. Set another.")
+        check_writable(path)
+    except ConfigError as error:
+        raise ConfigError(f"{config.where('output.path')}: {error}") from error
 
 
 def check_fanout(config: GrpoConfig, inputs: Inputs) -> None:

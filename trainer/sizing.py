@@ -9,7 +9,7 @@ import psutil
 
 from trainer.gguf.architecture import Architecture
 
-_AUTO_ROWS = (256, 640)
+_AUTO_ROWS = (256, 560)
 _AUTO_CONCURRENCY = 32
 _SHARE = 0.25
 _FLOAT = 4
@@ -46,7 +46,7 @@ def cache_bytes(a: Architecture, cells: int, *, exact: bool) -> int:
 
 
 def auto_micro_batch(a: Architecture, *, recompute: bool) -> int:
-    """Rows of a pass whose activations take a quarter of the free memory, 256 to 640: with more
+    """Rows of a pass whose activations take a quarter of the free memory, 256 to 560: with more
     rows the matrix products gain little."""
     row = activation_bytes(a, 1, recompute=recompute)
     low, high = _AUTO_ROWS

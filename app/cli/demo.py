@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.errors import Debug, reported
+from app.cli.errors import Debug, reported, say
 from app.cli.train import Seed
-from app.text import neutralise
 
 
 def demo(
@@ -25,10 +24,10 @@ def demo(
 
         prepared = prepare(to)
         for line in prepared.remarks:
-            typer.echo(neutralise(line), err=True)
+            say(line)
         watched = run_demo(prepared, seed)
         if watched.outcome.status == "completed":
             typer.echo(next_steps(prepared))
         elif watched.outcome.status == "failed":
-            typer.echo(neutralise(watched.outcome.message, keep_newlines=True), err=True)
+            say(watched.outcome.message)
         raise typer.Exit(watched.exit_status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -46,7 +46,14 @@ def reported(debug: bool) -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+def say(message: str) -> None:
+    """Write to stderr, if it is still there: the exit status tells the rest."""
+    with suppress(OSError):
+        typer.echo(neutralise(message, keep_newlines=True), err=True)
+
+
 def _say(message: str, debug: bool) -> None:
     if debug:
-        typer.echo(traceback.format_exc(), err=True)
-    typer.echo(neutralise(message, keep_newlines=True), err=True)
+        with suppress(OSError):
+            typer.echo(traceback.format_exc(), err=True)
+    say(message)

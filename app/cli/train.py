@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.errors import Debug, reported
-from app.text import neutralise
+from app.cli.errors import Debug, reported, say
 
 Config = Annotated[Path, typer.Argument(help="The TOML file that describes the run.")]
 Model = Annotated[
@@ -32,9 +31,9 @@ def train(
 ) -> None:
     """Train an adapter as CONFIG says.
 
-    The first Ctrl-C (or SIGTERM) ends the run at once while answers are sampled, and otherwise
-    after the update at hand; the second one ends it at once, whatever it does. Either way the
-    adapter of the last finished update is written.
+    The first Ctrl-C (or SIGTERM, or SIGHUP when the terminal closes) ends the run at once while
+    answers are sampled, and otherwise after the update at hand; the second one ends it at once,
+    whatever it does. Either way the adapter of the last finished update is written.
     """
     with reported(debug):
         from app.overrides import with_seed
@@ -47,5 +46,5 @@ def train(
         refuse_unavailable(loaded)
         watched = run_watched(loaded)
         if watched.outcome.status == "failed":
-            typer.echo(neutralise(watched.outcome.message, keep_newlines=True), err=True)
+            say(watched.outcome.message)
         raise typer.Exit(watched.exit_status)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -67,7 +68,9 @@ class TerminalMonitor(SilentMonitor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._printer.close()
+        # A terminal that is gone cannot be given back, and how the run ended must not change by it.
+        with suppress(OSError):
+            self._printer.close()
 
     def run_started(self, info: RunInfo) -> None:
         self._history = RunHistory(info, self._clock)

@@ -28,6 +28,12 @@ def retrograd() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.fixture(scope="session")
+def retrograd_path() -> Path:
+    """The installed command itself, for a test that starts it in its own way."""
+    return RETROGRAD
+
+
 @pytest.fixture
 def info() -> RunInfo:
     return RunInfo(

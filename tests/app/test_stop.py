@@ -14,7 +14,10 @@ def send(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
 def test_the_first_signal_asks_and_the_second_ends(number, status):
     said: list[str] = []
     with StopOnSignal(said.append) as stop:
@@ -27,10 +30,48 @@ def test_the_first_signal_asks_and_the_second_ends(number, status):
         stop.progress("train", 1, 8)
         assert len(said) == 1
         assert "keeping the adapter" in said[0]
+        assert ("Press Ctrl-C" in said[0]) == (number == signal.SIGINT)
         assert stop.exit_status == status
+        with pytest.raises(Signalled) as ended:
+            send(signal.SIGTERM)
+        assert ended.value.exit_status == 143
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_before_the_run_has_started_the_first_signal_ends_it_where_it_is(number, status):
+    with StopOnSignal(print) as stop:
         with pytest.raises(Signalled) as ended:
             send(number)
         assert ended.value.exit_status == status
+        stop.event(Event("warning", "monitor_losses", "while the run ends"))
+
+
+def test_a_run_that_has_started_is_ended_by_its_next_call_alone(info):
+    with StopOnSignal(print) as stop:
+        stop.run_started(info)
+        send(signal.SIGTERM)
+        with pytest.raises(Signalled):
+            stop.progress("prepare", 0, 3)
+
+
+def test_a_closing_terminal_that_sends_sighup_twice_asks_once():
+    with StopOnSignal(print) as stop:
+        stop.progress("generate", 0, 8)
+        send(signal.SIGHUP)
+        send(signal.SIGHUP)
+        assert stop.should_stop()
+
+
+def test_under_nohup_a_closing_terminal_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopOnSignal(print) as stop:
+            stop.progress("generate", 0, 8)
+            send(signal.SIGHUP)
+            assert not stop.should_stop()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 NEXT_CALLS = {
@@ -56,6 +97,7 @@ def test_while_nothing_is_worth_keeping_the_next_call_after_a_signal_ends_the_ru
 
 def test_the_second_signal_ends_a_run_that_prepares_where_it_is():
     with StopOnSignal(print) as stop:
+        stop.progress("prepare", 0, 3)
         send(signal.SIGINT)
         with pytest.raises(Signalled):
             send(signal.SIGINT)
@@ -63,7 +105,7 @@ def test_the_second_signal_ends_a_run_that_prepares_where_it_is():
 
 
 def test_the_handlers_of_before_come_back():
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number, _ in SIGNALS}
     with StopOnSignal(print):
         assert signal.getsignal(signal.SIGINT) != before[signal.SIGINT]
     assert {number: signal.getsignal(number) for number in before} == before

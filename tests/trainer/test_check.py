@@ -96,10 +96,10 @@ def test_notes_on_the_configuration_are_warnings(looked_at):
 def test_an_adapter_that_would_be_replaced_is_a_warning(looked_at, tmp_path):
     path = tmp_path / "out" / "adapter.gguf"
     path.parent.mkdir()
-    path.write_bytes(b"an earlier one")
+    path.write_bytes(b"GGUF, an earlier one")
     level, detail = looked_at({"output.path": "out/adapter.gguf"})["output"]
     assert (level, detail) == ("warning", f"{path} exists, and the run would replace it")
-    assert path.read_bytes() == b"an earlier one"
+    assert path.read_bytes() == b"GGUF, an earlier one"
 
 
 def test_a_folder_as_output_is_an_error(looked_at, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 
 import gguf
@@ -149,9 +150,9 @@ def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
     path = tmp_path / "runs" / "adapter.gguf"
     check_writable(path)
     assert list(path.parent.iterdir()) == []
-    path.write_bytes(b"an earlier adapter")
+    path.write_bytes(b"GGUF, an earlier adapter")
     check_writable(path)
-    assert path.read_bytes() == b"an earlier adapter"
+    assert path.read_bytes() == b"GGUF, an earlier adapter"
 
 
 def test_a_folder_is_no_place_for_an_adapter(tmp_path):
@@ -185,7 +186,7 @@ def test_a_file_that_was_accepted_is_at_its_place_alone(random_llama, tmp_path):
     adapter = small_adapter(random_llama)
     output = tmp_path / "adapter.gguf"
     seen = write_checked(output, adapter, dtype="f32", check=lambda path: path.name)
-    assert seen == "adapter.gguf.refused"
+    assert seen.endswith(".partial")
     assert [p.name for p in tmp_path.iterdir()] == ["adapter.gguf"]
 
 
@@ -210,3 +211,38 @@ def small_adapter(random_llama):
     file = GgufFile(random_llama(layers=1))
     names = ["blk.0.attn_q.weight"]
     return Adapter(describe(file), names, rank=2, alpha=4.0, seed=0, device=CPU).random(0.1)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_rank_one_is_exported_like_any_other(random_llama, tmp_path, dtype):
+    file = GgufFile(random_llama(layers=1))
+    names = ["blk.0.attn_q.weight"]
+    adapter = Adapter(describe(file), names, rank=1, alpha=1.0, seed=0, device=CPU).random(0.1)
+    assert write_checked(tmp_path / "a.gguf", adapter, dtype=dtype, check=lambda _: True)
+
+
+def test_factors_that_overflow_f16_are_refused(random_llama, tmp_path):
+    adapter = small_adapter(random_llama)
+    adapter.factors["blk.0.attn_q.weight"][0].data += 1e6
+    with pytest.raises(ExportRefusedError, match="not finite as F16: training has diverged"):
+        write_checked(tmp_path / "a.gguf", adapter, dtype="f16", check=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda p: p.write_text("{}"), "is no GGUF file, so it is not replaced"),
+        (lambda p: os.mkfifo(p), "this is a device or a pipe"),
+        (lambda p: p.mkdir(), "this is a folder"),
+    ],
+)
+def test_only_an_adapter_is_replaced(tmp_path, make, words):
+    path = tmp_path / "output"
+    make(path)
+    with pytest.raises(ConfigError, match=words):
+        check_writable(path)
+
+
+def test_a_name_too_long_for_its_partial_file_is_known_before_the_run(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written"):
+        check_writable(tmp_path / ("x" * 250))

@@ -11,8 +11,14 @@ from typing import NoReturn, cast
 
 from trainer.chat.messages import Message, PromptLine, Role
 from trainer.errors import DataError
+from trainer.reward.exchange import RewardRequest
+from trainer.reward.protocol import MAX_LINE_BYTES, request_line
 
 _SHOWN_ERRORS = 20
+_NESTING = 100
+"""Far below where Python's JSON writer gives up, however deep the call that writes it."""
+_REQUEST_BYTES = MAX_LINE_BYTES - 2**20
+"""What a request may have before its answer is put in, which gets the rest of the line."""
 _BLANK = b" \t\r"
 _ENCODINGS = (
     # UTF-32 first: its little-endian mark begins with that of UTF-16.
@@ -66,9 +72,12 @@ def listing(errors: list[str]) -> str:
 
 def _lines(path: Path) -> list[bytes]:
     try:
+        if path.is_dir():
+            raise DataError(f"{path}: this is a directory; name a file of prompts")
+        if path.exists() and not path.is_file():
+            # A pipe or a device may never end, and cannot be read a second time.
+            raise DataError(f"{path}: not a regular file; name a file of prompts")
         data = path.read_bytes()
-    except IsADirectoryError:
-        raise DataError(f"{path}: this is a directory; name a file of prompts") from None
     except OSError as error:
         raise DataError(f"{path}: cannot read the prompts: {error.strerror}") from error
     encoding = next((name for mark, name in _ENCODINGS if data.startswith(mark)), None)
@@ -86,7 +95,20 @@ def _prompt(number: int, raw: bytes) -> PromptLine:
         raise _BadLineError('the field "messages" is missing')
     messages = _messages(fields.pop("messages"))
     rubric = _rubric(fields.pop("rubric")) if "rubric" in fields else None
-    return PromptLine(number, messages, fields, rubric, conversation_key(messages))
+    line = PromptLine(number, messages, fields, rubric, conversation_key(messages))
+    _check_request(line)
+    return line
+
+
+def _check_request(line: PromptLine) -> None:
+    """See that the reward program can be asked about this line."""
+    # Without the place's digits and with an empty answer: the room left covers both.
+    size = len(request_line(RewardRequest(line, ""), (0, 0)))
+    if size > _REQUEST_BYTES:
+        raise _BadLineError(
+            f"as a request to the reward program this line has {size} bytes, and {_REQUEST_BYTES} "
+            "is the limit: shorten its messages or extra fields"
+        )
 
 
 def _rubric(value: object) -> str:
@@ -116,6 +138,8 @@ def _object(raw: bytes) -> dict[str, object]:
     value = _parse(text.strip(" \t\r"))
     if not isinstance(value, dict):
         raise _BadLineError(f"the line is {_kind(value)}; it must be one JSON object")
+    if _deeper(value, _NESTING):
+        raise _BadLineError(f"the JSON is nested too deeply; {_NESTING} levels are the limit")
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -123,6 +147,17 @@ def _object(raw: bytes) -> dict[str, object]:
             "a \\u escape is half of a surrogate pair, which is no character"
         ) from None
     return cast("dict[str, object]", value)
+
+
+def _deeper(value: object, levels: int) -> bool:
+    """Whether arrays and objects stand in each other more than ``levels`` deep."""
+    layer = [value]
+    for _ in range(levels):
+        inner = [list(v.values()) if isinstance(v, dict) else v for v in layer]
+        layer = [w for v in inner if isinstance(v, list) for w in v]
+        if not layer:
+            return False
+    return any(isinstance(v, dict | list) for v in layer)
 
 
 def _parse(text: str) -> object:

@@ -48,10 +48,11 @@ def render_prompt(
     end token follows the prompt.
 
     Raises:
-        TemplateError: the template refuses the messages.
+        TemplateError: the template refuses the messages, or leaves the last of them out.
         DataError: a content holds the name of a special token that cannot be kept apart.
     """
     spans = template.render(line.messages)
+    _check_question(spans, line, template)
     if any(span.user for span in spans):
         tokens = encode(spans, vocabulary)
     else:
@@ -61,6 +62,24 @@ def render_prompt(
             del tokens[0]
         tokens.insert(0, vocabulary.bos)
     return tuple(tokens)
+
+
+def _check_question(spans: Sequence[Span], line: PromptLine, template: ChatTemplate) -> None:
+    """See that the text depends on the last message.
+
+    Mostly its content is found as a span. A template that alters it is told from one that drops
+    it by another content in its place.
+    """
+    question = line.question.strip()
+    if any(span.user and span.text.strip() == question for span in spans):
+        return
+    other = replace(line.messages[-1], content="y" if question == "x" else "x")
+    changed = template.render([*line.messages[:-1], other])
+    if "".join(span.text for span in changed) == "".join(span.text for span in spans):
+        raise TemplateError(
+            f"the chat template of {template.name} leaves out the message: the model would answer "
+            f"without reading {question[:60]!r}; use a model with another template"
+        )
 
 
 def _encode_altered(
@@ -113,6 +132,12 @@ def prepare_prompts(
         except (DataError, TemplateError) as error:
             roles = ", ".join(message.role for message in line.messages)
             errors.append(f"{where} (roles: {roles}): {error}")
+            continue
+        if not prompt.tokens:
+            errors.append(
+                f"{where}: the prompt has no tokens: the chat template of {template.name} makes "
+                "nothing of these messages"
+            )
             continue
         prompts.append(prompt)
         if len(prompt.tokens) + max_new_tokens > ctx:

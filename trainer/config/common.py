@@ -95,10 +95,10 @@ class OutputSection(Section):
 class LoraSection(Section):
     """The adapter: low-rank factors added to chosen matrices of the base."""
 
-    rank: int = Field(default=8, ge=1)
+    rank: int = Field(default=8, ge=1, le=65536)
     """Columns of each factor; memory and what can be learnt grow with it."""
 
-    alpha: float = Field(default=16.0, gt=0)
+    alpha: float = Field(default=16.0, ge=1e-30, le=1e30)
     """The adapter's output is multiplied by alpha / rank."""
 
     seed: int = Field(default=42, ge=0, le=LARGEST_SEED)

@@ -18,6 +18,12 @@ from trainer.errors import ConfigError
 
 # Far above any configuration; it keeps a model given by mistake from being read as text.
 _LARGEST_FILE = 1 << 20
+# tomllib takes time that grows with the square of a key's parts.
+_KEY_PARTS = 50
+_KEY_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(
+    rf"(?:^|[\[{{,])[ \t]*+(?:{_KEY_PART}[ \t]*+\.[ \t]*+){{{_KEY_PARTS}}}", re.MULTILINE
+)
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -105,6 +111,9 @@ def _decode(content: bytes, path: Path) -> str:
 
 
 def _parse(text: str, path: Path) -> tuple[dict[str, object], LineIndex]:
+    if found := _LONG_KEY.search(text):
+        line = text.count("\n", 0, found.end()) + 1
+        raise ConfigError(f"{path}:{line}: a key has more than {_KEY_PARTS} parts joined by dots.")
     try:
         return dict(tomllib.loads(text)), line_index(text)
     except tomllib.TOMLDecodeError as error:

@@ -52,7 +52,9 @@ def _write(
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, alpha)
     stored = np.float16 if dtype == "f16" else np.float32
     for key, value in factors.items():
-        writer.add_tensor(key, np.ascontiguousarray(value, dtype=stored))
+        # A number too large for F16 becomes infinite, and the caller's check of the file says so.
+        with np.errstate(over="ignore"):
+            writer.add_tensor(key, np.ascontiguousarray(value, dtype=stored))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

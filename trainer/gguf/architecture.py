@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainer.errors import ModelError
 from trainer.gguf.file import GgufFile
+from trainer.gguf.guard import check_metadata, check_vocabulary
 
 SUPPORTED = ("llama",)
 """Architectures, by llama.cpp's names, that the decoder computes."""
@@ -51,6 +52,8 @@ class Architecture:
 def describe(file: GgufFile) -> Architecture:
     """Read the description of a supported model; ModelError says what is not supported."""
     name = _check_kind(file)
+    check_metadata(file, name)
+    check_vocabulary(file)
 
     def key(suffix: str) -> str:
         return f"{name}.{suffix}"

@@ -47,6 +47,8 @@ class TensorInfo:
 class GgufFile:
     """A GGUF file whose header was read and whose every tensor lies within the file.
 
+    ``tokens`` are the texts of the vocabulary, empty where the file has none.
+
     Raises ModelError for a missing, foreign, damaged or shortened file.
     """
 
@@ -56,6 +58,7 @@ class GgufFile:
         context = self._open()
         try:
             self.metadata, self.tensors = _metadata(context), _tensors(context)
+            self.tokens = ggml.strings(context, "tokenizer.ggml.tokens")
         finally:
             ggml.library().gguf_free(context)
         self._check_extent()
@@ -66,8 +69,10 @@ class GgufFile:
                 f"{self.path}: there is no such file. Check the path in [model], or get a model "
                 f"with `retrograd fetch`."
             )
-        if not self.path.is_file():
+        if self.path.is_dir():
             raise ModelError(f"{self.path}: this is a folder, and a GGUF file is expected.")
+        if not self.path.is_file():
+            raise ModelError(f"{self.path}: not a regular file, and a GGUF file is expected.")
         try:
             with self.path.open("rb") as stream:
                 head = stream.read(4)

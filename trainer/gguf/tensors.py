@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from trainer.errors import ConfigError, ModelError
 from trainer.gguf.architecture import Architecture
 from trainer.gguf.file import GgufFile
+from trainer.gguf.guard import check_vectors
 from trainer.llama import ggml
 
 ALIASES: Mapping[str, str] = {
@@ -89,6 +90,7 @@ def check_tensors(file: GgufFile, a: Architecture) -> None:
                 f"{file.path}: tensor {name} has shape {file.tensors[name].shape}, and the "
                 f"metadata promises {shape}."
             )
+    check_vectors(file)
 
 
 def unreadable(file: GgufFile) -> list[str]:

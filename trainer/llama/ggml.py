@@ -40,10 +40,12 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "gguf_free": (None, (c_void_p,)),
     "gguf_get_data_offset": (c_size_t, (c_void_p,)),
     "gguf_get_n_kv": (c_int64, (c_void_p,)),
+    "gguf_find_key": (c_int64, (c_void_p, c_char_p)),
     "gguf_get_key": (c_char_p, (c_void_p, c_int64)),
     "gguf_get_kv_type": (c_int, (c_void_p, c_int64)),
     "gguf_get_arr_type": (c_int, (c_void_p, c_int64)),
     "gguf_get_arr_n": (c_size_t, (c_void_p, c_int64)),
+    "gguf_get_arr_str": (c_char_p, (c_void_p, c_int64, c_size_t)),
     "gguf_get_arr_data": (c_void_p, (c_void_p, c_int64)),
     "gguf_get_val_data": (c_void_p, (c_void_p, c_int64)),
     "gguf_get_val_str": (c_char_p, (c_void_p, c_int64)),
@@ -129,6 +131,19 @@ def scalar(context: int, index: int) -> Value:
     pointer = ctypes.cast(library().gguf_get_val_data(context, index), POINTER(_SCALARS[kind]))
     value: bool | int | float = pointer.contents.value
     return value
+
+
+def strings(context: int, key: str) -> list[bytes]:
+    """The strings of array ``key``, each up to its first NUL as llama.cpp reads it; empty when the
+    file has no such array of strings."""
+    lib = library()
+    index = lib.gguf_find_key(context, key.encode())
+    if index < 0 or lib.gguf_get_kv_type(context, index) != _ARRAY:
+        return []
+    if lib.gguf_get_arr_type(context, index) != _STRING:
+        return []
+    get = lib.gguf_get_arr_str
+    return [get(context, index, i) for i in range(lib.gguf_get_arr_n(context, index))]
 
 
 def _array(context: int, index: int) -> Value:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,6 +137,40 @@ def test_the_second_ctrl_c_ends_the_run_at_once_and_keeps_what_was_finished(
     assert "Exception ignored" not in done.stderr
     assert (tmp_path / "out/adapter.gguf").read_bytes()[:4] == b"GGUF"
     assert len(records(tmp_path / "out", "update")) == 1
+    assert gone(int((tmp_path / "reward.pid").read_text()))
+
+
+# Makes the terminal on its stdin the one that a closing hangs up on, and becomes a command.
+TAKE_TERMINAL = """\
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_a_terminal_that_closes_ends_the_run_and_keeps_the_adapter(
+    retrograd_path, run, tmp_path, monkeypatch, terminal
+):
+    monkeypatch.setenv("TERM", terminal)
+    config = run(("updates = 2", "updates = 5000"))
+    master, slave = pty.openpty()
+    command = [sys.executable, "-c", TAKE_TERMINAL, str(retrograd_path), "train", str(config)]
+    child = subprocess.Popen(command, stdin=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    shown = b""
+    try:
+        while b"best" not in shown:  # the sample that follows the first update
+            shown += os.read(master, 4096)
+        os.close(master)
+        assert child.wait(timeout=60) == 129, shown
+    except OSError:
+        pytest.fail(f"the run ended by itself: {shown.decode()}")
+    finally:
+        child.kill()
+        child.wait()
+    assert (tmp_path / "out/adapter.gguf").read_bytes()[:4] == b"GGUF"
+    assert len(records(tmp_path / "out", "update")) < 5000
     assert gone(int((tmp_path / "reward.pid").read_text()))
 
 

@@ -1,4 +1,6 @@
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +164,29 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path):
         read_prompts(tmp_path / "none.jsonl")
     with pytest.raises(DataError, match="this is a directory"):
         read_prompts(tmp_path)
+
+
+def test_a_pipe_or_a_device_is_refused_before_it_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", Path("/dev/zero")):
+        with pytest.raises(DataError, match="not a regular file"):
+            read_prompts(path)
+
+
+@pytest.mark.parametrize("depth", [101, 400])
+def test_metadata_that_no_request_could_carry_is_refused(tmp_path, depth):
+    deep = HELLO[:-1] + ', "a": ' + "[" * depth + "]" * depth + "}"
+    assert refusal(tmp_path, f"{HELLO}\n{deep}").startswith(
+        "prompts.jsonl:2: the JSON is nested too deeply"
+    )
+
+
+def test_metadata_of_ordinary_depth_is_kept(tmp_path):
+    deep = HELLO[:-1] + ', "a": ' + "[" * 90 + "]" * 90 + "}"
+    assert "a" in read(tmp_path, deep)[0].metadata
+
+
+def test_a_line_too_large_for_a_request_is_refused(tmp_path):
+    large = json.dumps({**json.loads(HELLO), "text": "ü" * 1_300_000}, ensure_ascii=False)
+    said_of = refusal(tmp_path, f"{HELLO}\n{large}")
+    assert said_of.startswith("prompts.jsonl:2: as a request to the reward program")

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -140,9 +141,12 @@ def test_a_template_without_bos_gets_it_where_the_vocabulary_adds_it(
 
 def test_a_doubled_bos_is_made_one(make_vocabulary):
     vocabulary = make_vocabulary(
-        control=("<s>",), bos="<s>", adds_bos=True, template="{{ bos_token * 2 }}a<s>"
+        control=("<s>",),
+        bos="<s>",
+        adds_bos=True,
+        template="{{ bos_token * 2 }}{{ messages[0].content }}<s>",
     )
-    assert written(vocabulary, rendered(vocabulary, line("Hi"))) == "<s>a<s>"
+    assert written(vocabulary, rendered(vocabulary, line("Hi"))) == "<s>Hi<s>"
 
 
 def test_a_bos_typed_by_the_user_is_text(make_vocabulary):
@@ -241,3 +245,30 @@ def test_a_file_is_read_rendered_and_checked(chatml, tmp_path):
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
     assert prompt.line.metadata == {"answer": 4}
+
+
+def prepared(tmp_path, make_vocabulary, template, content="hello"):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": content}]}))
+    vocabulary = make_vocabulary(template=template)
+    with open_template(vocabulary, FILE) as opened:
+        return prepare_prompts(
+            path, read_prompts(path), opened, vocabulary, ctx=64, max_new_tokens=8
+        )
+
+
+def test_a_template_that_leaves_the_message_out_is_refused(tmp_path, make_vocabulary):
+    for template in ("User: ", "{{ '' }}"):
+        with pytest.raises(DataError, match=r"prompts\.jsonl:1 .* leaves out the message"):
+            prepared(tmp_path, make_vocabulary, template)
+
+
+def test_a_template_that_only_alters_the_message_is_not(tmp_path, make_vocabulary):
+    (prompt,) = prepared(tmp_path, make_vocabulary, "{{ messages[0].content[:3] | upper }}")
+    assert prompt.tokens
+
+
+def test_a_prompt_without_tokens_is_refused(tmp_path, make_vocabulary):
+    template = "{{ messages[0].content if messages[0].content == 'x' else '' }}"
+    with pytest.raises(DataError, match=r"prompts\.jsonl:1: the prompt has no tokens"):
+        prepared(tmp_path, make_vocabulary, template)

@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_relative_path_is_shown_as_given(write, text_of, monkeypatch, tmp_path
     write(text_of["grpo"].replace("rank = 8", "rank = 0"), "mine.toml")
     monkeypatch.chdir(tmp_path)
     assert refused(Path("mine.toml")) == (
-        "mine.toml:11: lora.rank = 0 must be an integer of at least 1."
+        "mine.toml:11: lora.rank = 0 must be an integer from 1 to 65536."
     )
 
 
@@ -252,3 +253,17 @@ def test_every_configuration_in_the_documents_loads(tmp_path):
                 load_config(path)
                 loaded += 1
     assert loaded >= 1
+
+
+def test_a_key_of_very_many_parts_is_refused_at_once(write, text_of):
+    long = ".".join("a" * 100_000)
+    for line in (f"{long} = 1", f"[{long}]", f"b = {{ {long} = 1 }}"):
+        path = write(text_of["grpo"] + f"\n{line}\n", "long.toml")
+        assert "a key has more than 50 parts" in refused(path)
+
+
+@pytest.mark.parametrize("setting", ["alpha = 1e-40", "alpha = 1e31", "rank = 65537"])
+def test_an_adapter_that_f32_cannot_hold_is_refused(write, text_of, setting):
+    key = setting.split()[0]
+    path = write(re.sub(rf"(?m)^{key} = .*$", setting, text_of["grpo"]), "adapter.toml")
+    assert f"lora.{key} = " in refused(path)

@@ -113,3 +113,10 @@ def test_a_name_that_is_not_utf_8_is_opened(random_llama, tmp_path):
     name = os.fsdecode(b"caf\xe9.gguf")
     (tmp_path / name).write_bytes(random_llama().read_bytes())
     assert GgufFile(tmp_path / name).text("general.name") == "random"
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_told_so(tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for path in (Path(os.devnull), tmp_path / "pipe.gguf"):
+        with pytest.raises(ModelError, match="not a regular file"):
+            GgufFile(path)
