@@ -110,14 +110,6 @@ def make_vocabulary(tmp_path: Path) -> Iterator[MakeVocabulary]:
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> Path:
-    path = Path(__file__).parents[3] / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not path.is_file():
-        pytest.skip(f"{path.name} is not in models/")
-    return path
-
-
-@pytest.fixture(scope="session")
 def smollm2_vocabulary(smollm2: Path) -> Iterator[Vocabulary]:
     with Vocabulary.open(smollm2) as vocabulary:
         yield vocabulary
