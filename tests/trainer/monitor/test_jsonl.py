@@ -27,6 +27,62 @@ def of_type(folder, kind):
     return [record for record in records(folder) if record["type"] == kind]
 
 
+EXPECTED = [
+    {
+        "type": "run",
+        "algorithm": "grpo",
+        "model": "base.gguf",
+        "params": {"training": {"lr": 1e-4, "device": None}, "lora": {"targets": ["q", "v"]}},
+        "resumed_from_update": None,
+    },
+    {
+        "type": "prompt",
+        "key": "k1",
+        "messages": [{"role": "user", "content": "2 + 3?"}],
+    },
+    {
+        "type": "rollout",
+        "update": 1,
+        "group": 0,
+        "member": 0,
+        "prompt": "k1",
+        "completion": "5",
+        "tokens": 2,
+        "truncated": False,
+        "reward": 1.0,
+        "reward_raw": 0.9,
+        "judge_term": 0.1,
+        "parts": {"format": 0.5},
+        "advantage": 0.25,
+        "trained": True,
+        "skip_reason": None,
+    },
+    {
+        "type": "rollout",
+        "update": 1,
+        "group": 0,
+        "member": 1,
+        "prompt": "k1",
+        "completion": "6",
+        "tokens": 2,
+        "truncated": False,
+        "reward": 0.0,
+        "reward_raw": 0.0,
+        "judge_term": 0.0,
+        "parts": {},
+        "advantage": 0.25,
+        "trained": False,
+        "skip_reason": "zero_signal",
+    },
+    {
+        "type": "update",
+        "update": 1,
+        "status": "trained",
+        "metrics": {"reward/mean": 0.5},
+    },
+]
+
+
 def test_one_update_gives_run_prompt_rollout_and_update_records(tmp_path, info, group, trajectory):
     monitor = JsonlMonitor(tmp_path / "deep" / "folder")
     monitor.run_started(info)
@@ -42,60 +98,7 @@ def test_one_update_gives_run_prompt_rollout_and_update_records(tmp_path, info, 
     for record in found:
         assert record.pop("v") == 1
         assert datetime.fromisoformat(record.pop("time")).utcoffset().total_seconds() == 0
-    assert found == [
-        {
-            "type": "run",
-            "algorithm": "grpo",
-            "model": "base.gguf",
-            "params": {"training": {"lr": 1e-4, "device": None}, "lora": {"targets": ["q", "v"]}},
-            "resumed_from_update": None,
-        },
-        {
-            "type": "prompt",
-            "key": "k1",
-            "messages": [{"role": "user", "content": "2 + 3?"}],
-        },
-        {
-            "type": "rollout",
-            "update": 1,
-            "group": 0,
-            "member": 0,
-            "prompt": "k1",
-            "completion": "5",
-            "tokens": 2,
-            "truncated": False,
-            "reward": 1.0,
-            "reward_raw": 0.9,
-            "judge_term": 0.1,
-            "parts": {"format": 0.5},
-            "advantage": 0.25,
-            "trained": True,
-            "skip_reason": None,
-        },
-        {
-            "type": "rollout",
-            "update": 1,
-            "group": 0,
-            "member": 1,
-            "prompt": "k1",
-            "completion": "6",
-            "tokens": 2,
-            "truncated": False,
-            "reward": 0.0,
-            "reward_raw": 0.0,
-            "judge_term": 0.0,
-            "parts": {},
-            "advantage": 0.25,
-            "trained": False,
-            "skip_reason": "zero_signal",
-        },
-        {
-            "type": "update",
-            "update": 1,
-            "status": "trained",
-            "metrics": {"reward/mean": 0.5},
-        },
-    ]
+    assert found == EXPECTED
 
 
 def test_a_prompt_is_written_once_a_run_however_often_it_comes(tmp_path, info, group):
