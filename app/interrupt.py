@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _AGAIN_SECONDS = 0.02
 
@@ -52,3 +53,23 @@ def interrupts_that_last() -> Iterator[None]:
         sys.unraisablehook = before
         for timer in again:
             timer.cancel()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP raise ``Signalled``, as SIGINT raises KeyboardInterrupt, so that
+    whatever is open is closed and no reward program outlives the command. Where SIGHUP is ignored,
+    as under ``nohup``, it stays ignored."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise Signalled(number)
+
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

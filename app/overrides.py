@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer.config import GrpoConfig, RunConfig
+from trainer.config import RunConfig, SftConfig
 from trainer.config.common import ObserveSection
 from trainer.errors import ConfigError
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
-    """``config`` with another ``[grpo.sampling].seed``: the answers drawn, and what follows."""
-    if not isinstance(config, GrpoConfig):
+    """``config`` with another seed of sampling: the answers drawn, and what follows."""
+    if isinstance(config, SftConfig):
         raise ConfigError(
-            f"--seed replaces [grpo.sampling].seed, and {config.source} describes a "
-            f"{config.run.algorithm} run. Leave it out."
+            f"--seed replaces the seed of [grpo.sampling] or [ppo.sampling], and {config.source} "
+            f"describes a run that samples nothing ({config.run.algorithm}). Leave it out."
         )
-    sampling = config.grpo.sampling.model_copy(update={"seed": seed})
-    return config.model_copy(update={"grpo": config.grpo.model_copy(update={"sampling": sampling})})
+    sampling = config.rollout.sampling.model_copy(update={"seed": seed})
+    section = config.rollout.model_copy(update={"sampling": sampling})
+    return config.model_copy(update={config.run.algorithm: section})
 
 
 def observed_in(config: RunConfig, folder: Path) -> RunConfig:

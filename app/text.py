@@ -74,6 +74,13 @@ def short(value: float) -> str:
     return f"{value:.0f}" if abs(value) < 1e5 else f"{value:.1e}"
 
 
+def hundredths(value: float) -> str:
+    if not math.isfinite(value):
+        return _not_finite(value)
+    # Adding zero takes the sign from a rounded -0.0.
+    return f"{round(value, 2) + 0.0:.2f}" if abs(value) < 100 else f"{value:.2g}"
+
+
 def length(tokens: float) -> str:
     if not math.isfinite(tokens):
         return _not_finite(tokens)

@@ -1,4 +1,5 @@
-"""Small GRPO runs: their files, reward programs whose rewards the test chooses, and a watcher."""
+"""Small runs of GRPO and PPO: their files, reward programs whose rewards the test chooses, a
+watcher, and their parts."""
 
 from __future__ import annotations
 
@@ -7,14 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import gguf
 import numpy as np
+import torch
 
+from trainer.algorithms.episodes import Episode, form_episode
 from trainer.algorithms.groups import Group, form_group
 from trainer.chat.messages import Message, Prompt, PromptLine
-from trainer.config import GrpoConfig, load_config
+from trainer.config import GrpoConfig, RolloutConfig, load_config
+from trainer.gguf.tensors import select_targets
 from trainer.inputs import read_inputs
+from trainer.model.adapter import Adapter
+from trainer.model.decoder import Decoder
+from trainer.model.learner import Learner, OptimizerSettings, PassSettings
 from trainer.monitor.base import SilentMonitor
 from trainer.monitor.protocol import Event, GroupRecord, Outcome, RunInfo, Stage, UpdateStatus
 from trainer.reward.program import RewardReply
@@ -48,8 +56,7 @@ for line in sys.stdin:
     print(json.dumps(message), flush=True)
 """
 
-DEFAULTS: Mapping[str, object] = {
-    "run.algorithm": "grpo",
+COMMON: Mapping[str, object] = {
     "output.path": "adapter.gguf",
     "lora.rank": 2,
     "lora.alpha": 4.0,
@@ -61,6 +68,11 @@ DEFAULTS: Mapping[str, object] = {
     "training.fast_sampling_context": False,
     "training.importance_correction": "off",
     "training.threads": 1,
+}
+
+DEFAULTS: Mapping[str, object] = {
+    "run.algorithm": "grpo",
+    **COMMON,
     "grpo.prompts": "prompts.jsonl",
     "grpo.reward_command": ["python3", "reward.py"],
     "grpo.updates": 1,
@@ -75,6 +87,24 @@ DEFAULTS: Mapping[str, object] = {
     "grpo.sampling.max_new_tokens": 6,
     "grpo.sampling.seed": 42,
 }
+
+PPO: Mapping[str, object] = {
+    "run.algorithm": "ppo",
+    **COMMON,
+    "ppo.prompts": "prompts.jsonl",
+    "ppo.reward_command": ["python3", "reward.py"],
+    "ppo.updates": 1,
+    "ppo.rollout_batch_size": 4,
+    "ppo.ppo_epochs": 1,
+    "ppo.clip_range": 0.2,
+    "ppo.kl_coefficient": 0.0,
+    "ppo.minibatches": 1,
+    "ppo.sampling.temperature": 1.0,
+    "ppo.sampling.top_p": 1.0,
+    "ppo.sampling.max_new_tokens": 6,
+    "ppo.sampling.seed": 42,
+}
+"""What a run of the one or the other algorithm is made of, as ``base`` of the functions below."""
 
 
 def rewards(*updates: Sequence[float]) -> str:
@@ -94,22 +124,23 @@ def write_run(
     changes: Mapping[str, object] | None = None,
     *,
     prompts: Sequence[str] = ("hello",),
-) -> GrpoConfig:
-    """Write configuration, prompts and reward program into ``folder``. ``changes`` go by dotted
-    key; None removes a key."""
+    base: Mapping[str, object] = DEFAULTS,
+) -> RolloutConfig:
+    """Write configuration, prompts and reward program into ``folder``. ``changes`` to ``base`` go
+    by dotted key; None removes a key."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"messages": [{"role": "user", "content": p}]}) for p in prompts]
     (folder / "prompts.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (folder / "reward.py").write_text(reward + SERVE, encoding="utf-8")
     sections: dict[str, list[str]] = {}
-    for dotted, value in {**DEFAULTS, "model.path": str(model), **(changes or {})}.items():
+    for dotted, value in {**base, "model.path": str(model), **(changes or {})}.items():
         section, _, key = dotted.rpartition(".")
         if value is not None:
             sections.setdefault(section, [f"[{section}]"]).append(f"{key} = {json.dumps(value)}")
     path = folder / "run.toml"
     path.write_text("\n".join("\n".join(lines) for lines in sections.values()), encoding="utf-8")
     config = load_config(path)
-    assert isinstance(config, GrpoConfig)
+    assert isinstance(config, RolloutConfig)
     return config
 
 
@@ -181,16 +212,18 @@ def train(
     *,
     prompts: Sequence[str] = ("hello",),
     stop_at: str | None = None,
+    base: Mapping[str, object] = DEFAULTS,
 ) -> Recorder:
     """Write a run, make it, and return what it said."""
     recorder = Recorder(stop_at)
-    outcome = run(write_run(folder, model, reward, changes, prompts=prompts), recorder)
+    config = write_run(folder, model, reward, changes, prompts=prompts, base=base)
+    outcome = run(config, recorder)
     assert outcome == recorder.outcome
     return recorder
 
 
 @contextmanager
-def opened(config: GrpoConfig, monitor: Recorder | None = None) -> Iterator[Session]:
+def opened(config: RolloutConfig, monitor: Recorder | None = None) -> Iterator[Session]:
     """The parts of a run, not started."""
     with ExitStack() as stack:
         yield open_session(config, read_inputs(config), monitor or Recorder(), stack)
@@ -222,9 +255,45 @@ def group(
     parts: Sequence[Mapping[str, float]] | None = None,
 ) -> Group:
     """The group that these rewards of the program make; without ``answers`` each has one token."""
-    line = PromptLine(index + 1, (Message("user", "Hi"),), {}, None, f"key-{index}")
     replies = [
         RewardReply(score, parts[i] if parts else {}, None) for i, score in enumerate(scores)
     ]
     own = answers or [answer(i) for i in range(len(scores))]
-    return form_group(index, Prompt(line, tuple(prompt)), own, replies, config.grpo)
+    return form_group(index, _prompt(index, prompt), own, replies, config.grpo)
+
+
+def episode(
+    score: float, own: Answer, *, index: int = 0, prompt: Sequence[int] = (72, 105)
+) -> Episode:
+    """An answer with the program's reward, as PPO begins with it."""
+    return form_episode(index, _prompt(index, prompt), [own], [RewardReply(score, {}, None)])
+
+
+def _prompt(index: int, tokens: Sequence[int]) -> Prompt:
+    line = PromptLine(index + 1, (Message("user", "Hi"),), {}, None, f"key-{index}")
+    return Prompt(line, tuple(tokens))
+
+
+def learner_on(
+    decoder: Decoder,
+    *,
+    kind: Literal["adamw", "sgd"] = "sgd",
+    temperature: float = 1.0,
+    **changes: Any,
+) -> Learner:
+    """A learner whose adapter has moved already; ``changes`` are to how passes are cut."""
+    names = select_targets(decoder.architecture, ["auto"])
+    cpu = torch.device("cpu")
+    adapter = Adapter(decoder.architecture, names, rank=2, alpha=4.0, seed=0, device=cpu)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for _, B in adapter.factors.values():
+            B.copy_(torch.randn(B.shape, generator=generator) * 0.05)
+    settings = {"micro_batch": 256, "fanout": "auto", "recompute": False, "chunk": 512}
+    return Learner(
+        decoder,
+        adapter,
+        PassSettings(**(settings | changes), temperature=temperature),
+        OptimizerSettings(kind, 0.0, 1.0),
+        on_fallback=lambda _: None,
+    )

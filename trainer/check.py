@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -14,24 +13,32 @@ import numpy as np
 import torch
 
 from trainer.agreement import Parity
-from trainer.algorithms.collect import Collector
-from trainer.algorithms.groups import Group
 from trainer.algorithms.stopwatch import Stopwatch
-from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable
+from trainer.config import (
+    PpoConfig,
+    RolloutConfig,
+    RunConfig,
+    SftConfig,
+    notes,
+    refuse_unavailable,
+)
 from trainer.device import choose_device
 from trainer.errors import ConfigError, RetrogradError
+from trainer.gguf.architecture import Architecture
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.model.decoder import Decoder
-from trainer.reward.program import RewardProgram, RewardRequest
+from trainer.reward.classifier import PART
+from trainer.reward.combined import PROGRAM_PART
+from trainer.reward.program import RewardProgram, RewardReply, RewardRequest
 from trainer.rollout.engine import RolloutEngine
 from trainer.session import (
     check_fanout,
     check_output,
     micro_batch_of,
     new_adapter,
+    open_collector,
     open_engine,
     open_reward,
-    prompt_order,
     rollout_weights,
     threads_of,
 )
@@ -41,13 +48,11 @@ from trainer.sizing import (
     cache_bytes,
     trained_weights_bytes,
 )
+from trainer.spread import describe_answers, describe_groups
 
 _MIB = 1 << 20
 _MADE_UP_ANSWER = "A made-up answer."
-_FEW_SIGNALS = 0.25
 _MANY_CUT = 0.5
-_SHOWN_GROUPS = 3
-_SHOWN_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,12 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
     """Look at everything that a run of ``config`` needs. Nothing is written but the output's
     folder and cached weights.
 
-    ``sample`` groups are sampled from the base model and scored, and the spread of their rewards
-    tells whether there is anything to learn from.
+    ``sample`` prompts get answers from the base model, a group or for PPO one each, and the spread
+    of their rewards tells whether there is anything to learn from.
     """
     refuse_unavailable(config)
-    if not isinstance(config, GrpoConfig):
-        raise ConfigError(f"{config.source}: only GRPO can be checked.")
+    if isinstance(config, SftConfig):
+        raise ConfigError(f"{config.source}: only GRPO and PPO can be checked.")
     report = CheckReport()
     for note in notes(config):
         report.warning("configuration", note)
@@ -112,7 +117,7 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
         reward = _check_reward(config, inputs, report, stack)
         _check_output(config, report)
         if inputs is None:
-            missing = "adapter, reward program, memory, sampler"
+            missing = "adapter, reward, memory, sampler"
             report.warning("not looked at", f"{missing}: they need the model and the prompts")
         else:
             _check_memory(config, inputs, report)
@@ -122,7 +127,7 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
     return report
 
 
-def _check_inputs(config: GrpoConfig, report: CheckReport) -> Inputs | None:
+def _check_inputs(config: RolloutConfig, report: CheckReport) -> Inputs | None:
     with report.step("model and prompts"):
         inputs = read_inputs(config)
         a = inputs.architecture
@@ -132,7 +137,7 @@ def _check_inputs(config: GrpoConfig, report: CheckReport) -> Inputs | None:
             f"{a.vocabulary:,}",
         )
         longest = inputs.longest_prompt
-        answer = config.grpo.sampling.max_new_tokens
+        answer = config.rollout.sampling.max_new_tokens
         report.ok(
             "prompts",
             f"{len(inputs.prompts)} prompts of at most {longest} tokens; with answers of "
@@ -145,25 +150,43 @@ def _check_inputs(config: GrpoConfig, report: CheckReport) -> Inputs | None:
 
 
 def _check_reward(
-    config: GrpoConfig, inputs: Inputs | None, report: CheckReport, stack: ExitStack
+    config: RolloutConfig, inputs: Inputs | None, report: CheckReport, stack: ExitStack
 ) -> RewardProgram | None:
-    """Start the program and let it score one made-up answer, as a run would."""
-    with report.step("reward program"):
-        program = stack.enter_context(open_reward(config))
+    """Start what scores and let it score one made-up answer, as a run would."""
+    title, name = _scorer(config)
+    with report.step(title):
+        program = stack.enter_context(open_reward(config, choose_device(config.model.device)))
         if inputs is None:
             return None
         start = time.perf_counter()
         (reply,) = program.score([RewardRequest(inputs.prompts[0].line, _MADE_UP_ANSWER)])
         report.ok(
-            "reward program",
-            f"{shlex.join(config.grpo.reward_command)} gave {reply.reward:g} to the answer "
-            f"{_MADE_UP_ANSWER!r} in {time.perf_counter() - start:.2f} s",
+            title,
+            f"{name} gave {reply.reward:g}{_terms(reply)} to the answer {_MADE_UP_ANSWER!r} in "
+            f"{time.perf_counter() - start:.2f} s",
         )
         return program
     return None
 
 
-def _check_output(config: GrpoConfig, report: CheckReport) -> None:
+def _scorer(config: RolloutConfig) -> tuple[str, str]:
+    """What scores the answers, as a title and by its name."""
+    command, model = config.rollout.reward_command, config.rollout.reward_model
+    if model is None:
+        return "reward program", shlex.join(command or [])
+    if command is None:
+        return "reward model", str(model.path)
+    return "reward program and model", f"{shlex.join(command)} and {model.path} together"
+
+
+def _terms(reply: RewardReply) -> str:
+    """What the two scores are, where there are two."""
+    if PROGRAM_PART not in reply.parts or PART not in reply.parts:
+        return ""
+    return f" (the program {reply.parts[PROGRAM_PART]:g}, the model {reply.parts[PART]:g})"
+
+
+def _check_output(config: RolloutConfig, report: CheckReport) -> None:
     path = config.output.path
     with report.step("output"):
         check_output(config)
@@ -173,8 +196,8 @@ def _check_output(config: GrpoConfig, report: CheckReport) -> None:
             report.ok("output", str(path))
 
 
-def _check_memory(config: GrpoConfig, inputs: Inputs, report: CheckReport) -> None:
-    a, training, section = inputs.architecture, config.training, config.grpo
+def _check_memory(config: RolloutConfig, inputs: Inputs, report: CheckReport) -> None:
+    a, training, section = inputs.architecture, config.training, config.rollout
     answer = section.sampling.max_new_tokens
     group = inputs.longest_prompt + section.group_size * answer
     rows = min(micro_batch_of(config, a), group)
@@ -196,6 +219,8 @@ def _check_memory(config: GrpoConfig, inputs: Inputs, report: CheckReport) -> No
         # the factors, their gradient, and the two moments of AdamW
         "adapter": 4 * 4 * inputs.adapter_size(config.lora.rank),
     }
+    if isinstance(config, PpoConfig) and config.ppo.critic.enabled:
+        parts["critic's features"] = _feature_bytes(config, a)
     total, free = sum(parts.values()), available_bytes()
     words = ", ".join(f"{name} {size // _MIB:,} MiB" for name, size in parts.items())
     detail = f"about {total // _MIB:,} MiB of {free // _MIB:,} MiB free: {words}"
@@ -206,8 +231,17 @@ def _check_memory(config: GrpoConfig, inputs: Inputs, report: CheckReport) -> No
         report.ok("memory", detail)
 
 
+def _feature_bytes(config: PpoConfig, a: Architecture) -> int:
+    """The states of the longest answers that an update can have: each answer's own, all of them in
+    one tensor, and what the critic makes of that in F32 (the probe standardises it)."""
+    section, critic = config.ppo, config.ppo.critic
+    numbers = section.rollout_batch_size * section.sampling.max_new_tokens * a.width
+    kept = 4 if critic.feature_dtype == "f32" else 2
+    return numbers * (2 * kept + 4 * (2 if critic.kind == "probe" else 1))
+
+
 def _check_agreement(
-    config: GrpoConfig, inputs: Inputs, report: CheckReport, stack: ExitStack
+    config: RolloutConfig, inputs: Inputs, report: CheckReport, stack: ExitStack
 ) -> RolloutEngine | None:
     """Give llama.cpp an adapter that changes the model, and see that both sides change alike."""
     with report.step("sampler and trainer"):
@@ -229,53 +263,29 @@ def _check_agreement(
 
 
 def _sample(
-    config: GrpoConfig,
+    config: RolloutConfig,
     inputs: Inputs,
     engine: RolloutEngine,
     reward: RewardProgram,
     count: int,
     report: CheckReport,
 ) -> None:
-    """Sample groups from the base, as the first update would, and describe their rewards."""
+    """Sample from the base, as the first update would, and describe the rewards."""
     with report.step("reward spread"):
-        collector = Collector(config.grpo, prompt_order(config, inputs), engine, reward)
+        collector = open_collector(config, inputs, engine, reward)
         groups = collector.groups(1, count, Stopwatch())
-        _describe(config, groups, report)
-
-
-def _describe(config: GrpoConfig, groups: Sequence[Group], report: CheckReport) -> None:
-    rewards = torch.cat([g.rewards for g in groups])
-    share = sum(g.trainable for g in groups) / len(groups)
-    cut = float(np.mean([a.truncated for g in groups for a in g.answers]))
-    detail = (
-        f"{len(groups)} groups of {config.grpo.group_size} from the base: mean "
-        f"{float(rewards.mean()):.3f}, from {float(rewards.min()):.3g} to "
-        f"{float(rewards.max()):.3g}; {share:.0%} of the groups carry signal; {cut:.0%} of the "
-        f"answers are cut at {config.grpo.sampling.max_new_tokens} tokens"
-    )
-    if share == 0:
-        report.warning(
-            "reward spread",
-            f"{detail}. No group has two different rewards, so GRPO cannot learn from this. Give "
-            f"partial credit, or change the prompts.",
-        )
-    elif share < _FEW_SIGNALS:
-        advice = "Few groups can teach anything: give partial credit, or raise group_size."
-        report.warning("reward spread", f"{detail}. {advice}")
-    elif cut > _MANY_CUT:
-        advice = "Raise max_new_tokens, unless the reward can judge an answer that is cut."
-        report.warning("reward spread", f"{detail}. {advice}")
-    else:
-        report.ok("reward spread", detail)
-    report.ok("sample answers", "\n".join(_examples(groups)))
-
-
-def _examples(groups: Sequence[Group]) -> list[str]:
-    """The best and the worst answer of the first groups."""
-    lines = []
-    for group in groups[:_SHOWN_GROUPS]:
-        order = torch.argsort(group.rewards, stable=True).tolist()
-        for which, i in (("best", order[-1]), ("worst", order[0])):
-            text = group.answers[i].text.replace("\n", "⏎")[:_SHOWN_CHARACTERS]
-            lines.append(f"{which} {float(group.rewards[i]):.3g}: {text!r}")
-    return lines
+        if isinstance(config, PpoConfig):
+            spread = describe_answers(groups)
+        else:
+            spread = describe_groups(groups)
+        cut = float(np.mean([a.truncated for g in groups for a in g.answers]))
+        most = config.rollout.sampling.max_new_tokens
+        detail = f"{spread.words}; {cut:.0%} of the answers are cut at {most} tokens"
+        advice = spread.advice
+        if not advice and cut > _MANY_CUT:
+            advice = "Raise max_new_tokens, unless the reward can judge an answer that is cut."
+        if advice:
+            report.warning("reward spread", f"{detail}. {advice}")
+        else:
+            report.ok("reward spread", detail)
+        report.ok("sample answers", "\n".join(spread.examples))

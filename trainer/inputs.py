@@ -9,7 +9,7 @@ from trainer.chat.dataset import read_prompts
 from trainer.chat.messages import Prompt
 from trainer.chat.prompts import open_template, prepare_prompts
 from trainer.chat.vocabulary import Vocabulary
-from trainer.config.models import GrpoConfig
+from trainer.config.models import RolloutConfig
 from trainer.errors import ConfigError, ModelError
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
@@ -35,7 +35,7 @@ class Inputs:
         return sum(rank * (rows + columns) for rows, columns in shapes)
 
 
-def read_inputs(config: GrpoConfig) -> Inputs:
+def read_inputs(config: RolloutConfig) -> Inputs:
     """Read and check the model's header, the targets and every prompt.
 
     Raises ModelError, DataError, TemplateError or ConfigError, each with the file and the cure.
@@ -57,7 +57,7 @@ def read_inputs(config: GrpoConfig) -> Inputs:
     return Inputs(file, architecture, _read_prompts(config), _read_targets(config, architecture))
 
 
-def _read_targets(config: GrpoConfig, architecture: Architecture) -> list[str]:
+def _read_targets(config: RolloutConfig, architecture: Architecture) -> list[str]:
     try:
         return select_targets(architecture, _wanted(config.lora.targets))
     except ConfigError as error:
@@ -68,8 +68,8 @@ def _wanted(targets: Sequence[str] | str) -> list[str]:
     return [targets] if isinstance(targets, str) else list(targets)
 
 
-def _read_prompts(config: GrpoConfig) -> list[Prompt]:
-    path, section = config.grpo.prompts, config.grpo
+def _read_prompts(config: RolloutConfig) -> list[Prompt]:
+    path, section = config.rollout.prompts, config.rollout
     lines = read_prompts(path)
     with (
         Vocabulary.open(config.model.path) as vocabulary,

@@ -10,7 +10,14 @@ from typing import Literal
 import torch
 
 from trainer.agreement import Agreement
-from trainer.config import GrpoConfig, RunConfig, notes, refuse_unavailable, resolved_params
+from trainer.config import (
+    RolloutConfig,
+    RunConfig,
+    SftConfig,
+    notes,
+    refuse_unavailable,
+    resolved_params,
+)
 from trainer.errors import ConfigError, RetrogradError
 from trainer.export import ExportRefusedError, write_checked
 from trainer.inputs import Inputs, coverage, read_inputs
@@ -28,8 +35,8 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
     a run ends that has started, the monitor hears of it.
     """
     refuse_unavailable(config)
-    if not isinstance(config, GrpoConfig):
-        raise ConfigError(f"{config.source}: only GRPO can be run.")
+    if isinstance(config, SftConfig):
+        raise ConfigError(f"{config.source}: only GRPO and PPO can be run.")
     inputs = read_inputs(config)
     check_fanout(config, inputs)
     check_output(config)
@@ -41,6 +48,7 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
                 monitor.event(Event("warning", "config", note))
             session = open_session(config, inputs, monitor, stack)
             outcome, raised = _train(config, session, monitor)
+            outcome = replace(outcome, findings=session.loop.health.findings())
     except BaseException as error:
         # Raised while opening or closing: what a training run brought is not lost by it.
         if outcome.updates == 0:
@@ -54,14 +62,14 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
 
 
 def _train(
-    config: GrpoConfig, session: Session, monitor: Monitor
+    config: RolloutConfig, session: Session, monitor: Monitor
 ) -> tuple[Outcome, BaseException | None]:
     """How the run ended, and what has to be raised once everything is closed: an interrupt, or an
     error that is retrograd's own."""
     try:
         # A wish that was met: the run then ends as one that stopped between updates.
         with suppress(RolloutStopped):
-            session.grpo.train()
+            session.loop.train()
         return _ended(config, session, monitor), None
     except RetrogradError as error:
         return _failed(config, session, error), None
@@ -69,12 +77,12 @@ def _train(
         return _failed(config, session, error), error
 
 
-def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
+def _ended(config: RolloutConfig, session: Session, monitor: Monitor) -> Outcome:
     """Export, and check what was exported."""
-    updates = session.grpo.completed
-    whole = updates == config.grpo.updates
-    if session.grpo.trained == 0:
-        why = "no group carried signal in any update" if updates else "no update was completed"
+    updates = session.loop.completed
+    whole = updates == config.rollout.updates
+    if session.loop.trained == 0:
+        why = "no answer carried signal in any update" if updates else "no update was completed"
         message = f"{why}, so there is nothing to export"
         return Outcome("failed" if whole else "stopped", updates, None, message)
     path = config.output.path
@@ -93,10 +101,10 @@ def _ended(config: GrpoConfig, session: Session, monitor: Monitor) -> Outcome:
     return Outcome(status, updates, str(path), f"{status} after {updates} updates")
 
 
-def _failed(config: GrpoConfig, session: Session, error: BaseException) -> Outcome:
-    updates, message = session.grpo.completed, _words(error)
+def _failed(config: RolloutConfig, session: Session, error: BaseException) -> Outcome:
+    updates, message = session.loop.completed, _words(error)
     status = _status(error)
-    if session.grpo.trained == 0 or isinstance(error, ExportRefusedError):
+    if session.loop.trained == 0 or isinstance(error, ExportRefusedError):
         return Outcome(status, updates, None, message)
     path = config.output.path
     try:
@@ -107,7 +115,7 @@ def _failed(config: GrpoConfig, session: Session, error: BaseException) -> Outco
     return Outcome(status, updates, str(path), f"{message}\n{saved}")
 
 
-def _export(config: GrpoConfig, session: Session) -> Agreement:
+def _export(config: RolloutConfig, session: Session) -> Agreement:
     """Write the adapter to the output's path once llama.cpp computes with it what torch does."""
     return write_checked(
         config.output.path,
@@ -117,7 +125,7 @@ def _export(config: GrpoConfig, session: Session) -> Agreement:
     )
 
 
-def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:
+def _info(config: RolloutConfig, inputs: Inputs) -> RunInfo:
     a = inputs.architecture
     types = ", ".join(f"{n} × {t}" for t, n in inputs.file.type_counts().items())
     return RunInfo(
@@ -125,7 +133,7 @@ def _info(config: GrpoConfig, inputs: Inputs) -> RunInfo:
         algorithm=config.run.algorithm,
         model=str(config.model.path),
         output=str(config.output.path),
-        updates=config.grpo.updates,
+        updates=config.rollout.updates,
         params=resolved_params(config),
         facts={
             "model": f"{config.model.path.name}: {a.name}, {a.layers} layers of {a.width}, {types}",

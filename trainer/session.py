@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 
 from trainer.agreement import Parity
 from trainer.algorithms.collect import Collector
+from trainer.algorithms.episodes import form_episode
+from trainer.algorithms.groups import form_group
 from trainer.algorithms.grpo import Grpo
+from trainer.algorithms.loop import Loop
+from trainer.algorithms.method import Tools
 from trainer.algorithms.order import PromptOrder
-from trainer.config.models import GrpoConfig
+from trainer.algorithms.ppo import Ppo
+from trainer.config.availability import resolved_params
+from trainer.config.models import GrpoConfig, PpoConfig, RolloutConfig
 from trainer.device import choose_device, keep_freed_pages
 from trainer.errors import ConfigError
 from trainer.export import check_writable
 from trainer.gguf.architecture import Architecture
+from trainer.health.audit import Audit
+from trainer.health.findings import Watch
 from trainer.inputs import Inputs
 from trainer.llama.native import gpu_available
 from trainer.model.adapter import Adapter
@@ -24,7 +34,9 @@ from trainer.model.decoder import Decoder
 from trainer.model.learner import Learner, OptimizerSettings, PassSettings
 from trainer.model.passes import plan_passes
 from trainer.monitor.protocol import Event, Monitor
-from trainer.reward.program import RewardProgram, open_reward_program
+from trainer.reward.combined import open_reward as reward_of
+from trainer.reward.exchange import ExchangeLog
+from trainer.reward.program import RewardProgram
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.copies import cache_folder
 from trainer.rollout.engine import RolloutEngine
@@ -41,64 +53,95 @@ from trainer.sizing import (
 class Session:
     """The open parts of a run, and the loop over them."""
 
-    grpo: Grpo
+    loop: Loop[Any]
     adapter: Adapter
     parity: Parity
 
 
-def open_session(config: GrpoConfig, inputs: Inputs, monitor: Monitor, stack: ExitStack) -> Session:
+def open_session(
+    config: RolloutConfig, inputs: Inputs, monitor: Monitor, stack: ExitStack
+) -> Session:
     """Open everything; ``stack`` closes it. Raises ConfigError, ModelError, RewardError, or
     TrainingError when llama.cpp and torch disagree."""
     torch.set_num_threads(threads_of(config))
     keep_freed_pages()
     monitor.progress("prepare", 0, 3)
     # First, so that a program that loads something does so while the model is made ready.
-    reward = stack.enter_context(open_reward(config))
+    device = choose_device(config.model.device)
+    reward = stack.enter_context(open_reward(config, device, on_note=_note(monitor)))
     weights = rollout_weights(config, inputs)
     monitor.progress("prepare", 1, 3)
     engine = stack.enter_context(open_engine(config, inputs, weights))
     monitor.progress("prepare", 2, 3)
-    decoder = Decoder(inputs.file, choose_device(config.model.device), context=config.training.ctx)
+    decoder = Decoder(inputs.file, device, context=config.training.ctx)
     adapter = new_adapter(config, inputs, decoder.device)
     parity = Parity(inputs.prompts[0].tokens, decoder, engine, weights.kind)
     parity.probe(adapter)
     learner = open_learner(config, decoder, adapter, _say_once(monitor))
     monitor.progress("prepare", 3, 3)
     monitor.event(_settings(config, learner, engine, weights))
-    collector = Collector(config.grpo, prompt_order(config, inputs), engine, reward)
-    return Session(Grpo(config, collector, learner, monitor), adapter, parity)
+    collector = open_collector(config, inputs, engine, reward)
+    loop = _open_loop(config, Tools(config, collector, learner, monitor))
+    return Session(loop, adapter, parity)
 
 
-def threads_of(config: GrpoConfig) -> int:
+def open_collector(
+    config: RolloutConfig, inputs: Inputs, engine: RolloutEngine, reward: RewardProgram
+) -> Collector[Any]:
+    form = (
+        partial(form_group, section=config.grpo) if isinstance(config, GrpoConfig) else form_episode
+    )
+    return Collector(config.rollout, prompt_order(config, inputs), engine, reward, form)
+
+
+def _open_loop(config: RolloutConfig, tools: Tools[Any]) -> Loop[Any]:
+    method = Grpo(config, tools) if isinstance(config, GrpoConfig) else Ppo(config, tools)
+    watch = Watch(config.run.algorithm, resolved_params(config))
+    return Loop(method, tools, Audit(config.audit), watch)
+
+
+def threads_of(config: RolloutConfig) -> int:
     return config.training.threads or default_threads()
 
 
-def micro_batch_of(config: GrpoConfig, architecture: Architecture) -> int:
+def micro_batch_of(config: RolloutConfig, architecture: Architecture) -> int:
     chosen, training = config.training.micro_batch, config.training
     if chosen == "auto":
         return auto_micro_batch(architecture, recompute=training.gradient_checkpointing)
     return chosen
 
 
-def prompt_order(config: GrpoConfig, inputs: Inputs) -> PromptOrder:
-    return PromptOrder(inputs.prompts, config.grpo.prompt_order, config.grpo.sampling.seed)
+def prompt_order(config: RolloutConfig, inputs: Inputs) -> PromptOrder:
+    return PromptOrder(inputs.prompts, config.rollout.prompt_order, config.rollout.sampling.seed)
 
 
-def open_reward(config: GrpoConfig) -> RewardProgram:
-    section = config.grpo
-    return open_reward_program(
-        section.reward_command,
-        mode=section.reward_mode,
-        timeout_seconds=section.reward_timeout_seconds,
-        folder=config.folder,
-        judge_allowed=False,
-    )
+def open_reward(
+    config: RolloutConfig,
+    device: torch.device,
+    *,
+    on_note: Callable[[str], None] | None = None,
+    exchange: ExchangeLog | None = None,
+) -> RewardProgram:
+    """What scores answers: the program, the reward model, or both. Raises RewardError for the
+    program, ConfigError for the model."""
+    try:
+        return reward_of(
+            config.rollout,
+            folder=config.folder,
+            device=device,
+            judge_allowed=False,
+            on_note=on_note,
+            exchange=exchange,
+        )
+    except ConfigError as error:
+        where = config.where(f"{config.run.algorithm}.reward_model.path")
+        raise ConfigError(f"{where}: {error}") from error
 
 
-def check_output(config: GrpoConfig) -> None:
+def check_output(config: RolloutConfig) -> None:
     """See before the run that its result has a place of its own. Raises ConfigError."""
     path, observe = config.output.path, config.observe
-    taken = [config.grpo.prompts, config.source]
+    taken = [config.rollout.prompts, config.source]
     if observe is not None and observe.directory is not None:
         taken.append(observe.directory / "observe.jsonl")
     try:
@@ -109,10 +152,10 @@ def check_output(config: GrpoConfig) -> None:
         raise ConfigError(f"{config.where('output.path')}: {error}") from error
 
 
-def check_fanout(config: GrpoConfig, inputs: Inputs) -> None:
+def check_fanout(config: RolloutConfig, inputs: Inputs) -> None:
     """See before the run that an explicit fan-out can be met by the longest answers to the longest
     prompt. Raises ConfigError when it cannot."""
-    longest = [config.grpo.sampling.max_new_tokens] * config.grpo.group_size
+    longest = [config.rollout.sampling.max_new_tokens] * config.rollout.group_size
     try:
         plan_passes(
             inputs.longest_prompt,
@@ -125,7 +168,7 @@ def check_fanout(config: GrpoConfig, inputs: Inputs) -> None:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def rollout_weights(config: GrpoConfig, inputs: Inputs) -> RolloutWeights:
+def rollout_weights(config: RolloutConfig, inputs: Inputs) -> RolloutWeights:
     choice = config.training.rollout_weights
     return weights_for_rollout(
         choice,
@@ -138,8 +181,8 @@ def rollout_weights(config: GrpoConfig, inputs: Inputs) -> RolloutWeights:
     )
 
 
-def open_engine(config: GrpoConfig, inputs: Inputs, weights: RolloutWeights) -> RolloutEngine:
-    section, training = config.grpo, config.training
+def open_engine(config: RolloutConfig, inputs: Inputs, weights: RolloutWeights) -> RolloutEngine:
+    section, training = config.rollout, config.training
     exact = not training.fast_sampling_context
     answers = section.prompts_per_update * section.group_size
     concurrency = training.generation_concurrency
@@ -166,7 +209,7 @@ def open_engine(config: GrpoConfig, inputs: Inputs, weights: RolloutWeights) -> 
     )
 
 
-def new_adapter(config: GrpoConfig, inputs: Inputs, device: torch.device) -> Adapter:
+def new_adapter(config: RolloutConfig, inputs: Inputs, device: torch.device) -> Adapter:
     return Adapter(
         inputs.architecture,
         inputs.targets,
@@ -178,12 +221,12 @@ def new_adapter(config: GrpoConfig, inputs: Inputs, device: torch.device) -> Ada
 
 
 def open_learner(
-    config: GrpoConfig, decoder: Decoder, adapter: Adapter, on_fallback: Callable[[str], None]
+    config: RolloutConfig, decoder: Decoder, adapter: Adapter, on_fallback: Callable[[str], None]
 ) -> Learner:
     training = config.training
     # Without chunking the logits of a whole pass are made at once: a pass never has more rows
     # than the context times the group.
-    whole = training.ctx * config.grpo.group_size
+    whole = training.ctx * config.rollout.group_size
     return Learner(
         decoder,
         adapter,
@@ -192,15 +235,20 @@ def open_learner(
             fanout=training.shared_prefix_fanout,
             recompute=training.gradient_checkpointing,
             chunk=training.ce_chunk_tokens if training.chunked_cross_entropy else whole,
-            temperature=config.grpo.sampling.temperature,
+            temperature=config.rollout.sampling.temperature,
+            entropy_gradient=isinstance(config, PpoConfig) and config.ppo.entropy_coefficient > 0,
         ),
         OptimizerSettings(training.optimizer, training.weight_decay, training.max_grad_norm),
         on_fallback=on_fallback,
     )
 
 
+def _note(monitor: Monitor) -> Callable[[str], None]:
+    return lambda text: monitor.event(Event("warning", "reward_model", text))
+
+
 def _settings(
-    config: GrpoConfig, learner: Learner, engine: RolloutEngine, weights: RolloutWeights
+    config: RolloutConfig, learner: Learner, engine: RolloutEngine, weights: RolloutWeights
 ) -> Event:
     """What the automatic settings came to."""
     data = {

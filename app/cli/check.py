@@ -27,7 +27,8 @@ def check(
         typer.Option(
             min=0,
             metavar="N",
-            help="Also sample N groups of answers from the base model and score them.",
+            help="Also let the base model answer N prompts (GRPO: with a group each), and score "
+            "that.",
         ),
     ] = 0,
     debug: Debug = False,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.interrupt import Signalled, interrupts_that_last
+from app.interrupt import Signalled, ended_by_signals, interrupts_that_last
 from app.text import neutralise
 from trainer.errors import RetrogradError
 
@@ -24,7 +24,7 @@ Debug = Annotated[
 def reported(debug: bool) -> Iterator[None]:
     """Ends the command with the message and the exit status that an error stands for."""
     try:
-        with interrupts_that_last():
+        with interrupts_that_last(), ended_by_signals():
             yield
     except RetrogradError as error:
         _say(str(error), debug)

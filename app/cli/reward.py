@@ -9,13 +9,14 @@ import typer
 
 from app.cli.errors import Debug, reported
 from app.cli.train import Config
-from app.text import neutralise
+from app.text import neutralise, one_line
 
 if TYPE_CHECKING:
     from trainer.chat.messages import PromptLine
-    from trainer.reward.exchange import RewardReply, RewardRequest
+    from trainer.config import RolloutConfig
+    from trainer.reward.program import RewardProgram, RewardReply, RewardRequest
 
-app = typer.Typer(help="Try a reward program.", no_args_is_help=True)
+app = typer.Typer(help="Try what scores the answers.", no_args_is_help=True)
 
 # What a model may really produce, the awkward included. None of it is meant to score well.
 _SAMPLE_ANSWERS = (
@@ -36,31 +37,57 @@ def try_out(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many prompts to use.")] = 3,
     debug: Debug = False,
 ) -> None:
-    """Run the reward program of CONFIG on real prompts with made-up answers.
+    """Run the reward program or reward model of CONFIG on real prompts with made-up answers.
 
     Each prompt gets its own `answer` field, where it has one, then a sentence, an empty answer and
-    one with awkward characters. Every line sent and received is shown.
+    one with awkward characters. Every line sent to a program and received is shown, and every
+    score of a model.
     """
     with reported(debug):
         from trainer.chat.dataset import read_prompts
-        from trainer.config import GrpoConfig, load_config
+        from trainer.config import SftConfig, load_config
         from trainer.errors import ConfigError
-        from trainer.reward.program import open_reward_program
 
         loaded = load_config(config)
-        if not isinstance(loaded, GrpoConfig):
-            raise ConfigError(f"{config} describes a {loaded.run.algorithm} run: use a GRPO one.")
-        requests = _requests(read_prompts(loaded.grpo.prompts)[:limit])
-        with open_reward_program(
-            loaded.grpo.reward_command,
-            mode=loaded.grpo.reward_mode,
-            timeout_seconds=loaded.grpo.reward_timeout_seconds,
-            folder=loaded.folder,
-            judge_allowed=loaded.grpo.judge is not None,
+        if isinstance(loaded, SftConfig):
+            raise ConfigError(f"{config} describes an SFT run, which has no rewards.")
+        requests = _requests(read_prompts(loaded.rollout.prompts)[:limit])
+        with _open(loaded) as scorer:
+            replies = scorer.score(requests)
+        if loaded.rollout.reward_model is not None:
+            _list(requests, replies)
+        _summarise(requests, replies, loaded.run.algorithm)
+        if stderr := scorer.stderr_tail().strip():
+            typer.echo(f"The program's stderr:\n{neutralise(stderr, keep_newlines=True)}")
+
+
+def _open(config: RolloutConfig) -> RewardProgram:
+    from trainer.config import GrpoConfig
+    from trainer.reward.combined import open_reward
+    from trainer.reward.program import open_reward_program
+
+    section = config.rollout
+    judge_allowed = isinstance(config, GrpoConfig) and config.grpo.judge is not None
+    if section.reward_model is None:
+        return open_reward_program(
+            section.reward_command or [],
+            mode=section.reward_mode,
+            timeout_seconds=section.reward_timeout_seconds,
+            folder=config.folder,
+            judge_allowed=judge_allowed,
             exchange=_Transcript(),
-        ) as program:
-            replies = program.score(requests)
-        _summarise(requests, replies, program.stderr_tail())
+        )
+    # A program alone has no use for torch, which is slow to import.
+    from trainer.device import choose_device
+
+    return open_reward(
+        section,
+        folder=config.folder,
+        device=choose_device(config.model.device),
+        judge_allowed=judge_allowed,
+        exchange=_Transcript(),
+        on_note=lambda note: typer.echo(neutralise(note)),
+    )
 
 
 class _Transcript:
@@ -81,15 +108,25 @@ def _requests(prompts: Sequence[PromptLine]) -> list[RewardRequest]:
     return requests
 
 
+def _list(requests: Sequence[RewardRequest], replies: Sequence[RewardReply]) -> None:
+    """What each answer got; of a model, no lines are exchanged that would tell."""
+    for request, reply in zip(requests, replies, strict=True):
+        parts = ", ".join(f"{neutralise(name)} {value:g}" for name, value in reply.parts.items())
+        answer, question = (one_line(t, 60) for t in (request.completion, request.prompt.question))
+        typer.echo(f"{reply.reward:g} ({parts}): {answer or '(an empty answer)'}  to  {question}")
+
+
 def _summarise(
-    requests: Sequence[RewardRequest], replies: Sequence[RewardReply], stderr: str
+    requests: Sequence[RewardRequest], replies: Sequence[RewardReply], algorithm: str
 ) -> None:
     rewards = [reply.reward for reply in replies]
     typer.echo(f"{len(rewards)} answers scored, rewards from {min(rewards):g} to {max(rewards):g}.")
     if min(rewards) == max(rewards):
+        compared = "group" if algorithm == "grpo" else "batch"
         typer.echo(
             "Every answer got the same reward. That is right only if these answers are all equally "
-            "good; where a whole group of answers scores alike, GRPO learns nothing from it."
+            f"good; where a whole {compared} of answers scores alike, {algorithm.upper()} learns "
+            "nothing from it."
         )
     own = [
         reply.reward
@@ -98,5 +135,3 @@ def _summarise(
     ]
     if own and max(own) < max(rewards):
         typer.echo("No prompt's own `answer` field got the highest reward, which may be a mistake.")
-    if stderr.strip():
-        typer.echo(f"The program's stderr:\n{neutralise(stderr, keep_newlines=True).rstrip()}")

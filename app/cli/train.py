@@ -15,7 +15,7 @@ Model = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, max=2**63 - 1, help="In place of the seed under \\[grpo.sampling]."),
+    typer.Option(min=0, max=2**63 - 1, help="In place of the seed of sampling in CONFIG."),
 ]
 
 

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from app import text
-from app.terminal.fields import LEGEND
+from app.terminal.fields import legend
 from app.terminal.history import RunHistory, UpdateRow
 from app.terminal.samples import Sample, answer_text
-from app.terminal.summary import SummaryRow
+from app.terminal.summary import Summary
 from app.terminal.table import Columns, fit
 from trainer.monitor import Event
 
@@ -26,7 +26,7 @@ _VERBS = {
     "score": "scoring",
     "train": "training",
 }
-_UNITS = {"prepare": "steps", "score": "groups", "train": "steps"}
+_UNITS = {"prepare": "steps", "train": "steps"}
 _ROWS_PER_HEADER = 20
 _LEVEL_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -37,7 +37,7 @@ class LivePrinter:
         self._console = console
         self._history: RunHistory | None = None
         self._columns: Columns | None = None
-        self._fitted_to = 0
+        self._fitted_to = 0  # the terminal's width that the columns were chosen for
         self._rows_until_header = 0
         self._live = Live(
             console=console,
@@ -61,27 +61,32 @@ class LivePrinter:
         ]
         self._console.print(_pairs(facts))
         self._console.print()
-        self._console.print(_pairs(LEGEND, "dim italic"))
+        shown = fit(info, self._console.width).fields
+        self._console.print(_pairs(legend(info, shown), "dim italic"))
         self._console.print()
         self._live.start()
 
     def updated(self, row: UpdateRow) -> None:
-        if self._rows_until_header <= 0 or self._fitted_to != self._console.width:
-            self._fitted_to = self._console.width
-            self._columns = fit(row, self._fitted_to)
+        width = self._console.width
+        if self._history is None:
+            return
+        if self._columns is None or self._fitted_to != width or self._rows_until_header <= 0:
+            self._fitted_to, self._columns = width, fit(self._history.info, width)
             self._rows_until_header = _ROWS_PER_HEADER
             self._line(self._columns.header())
-        if self._columns is not None:
-            self._line(self._columns.row(row))
+        self._line(self._columns.row(row))
         self._rows_until_header -= 1
 
-    def sampled(self, sample: Sample) -> None:
-        cells = self._console.width - 26
-        self._line(_sample_line("╭", "prompt", "", sample.prompt, cells))
-        for index, (label, answer) in enumerate(sample.answers):
-            corner = "╰" if index == len(sample.answers) - 1 else "│"
-            reward = text.score(answer.reward)
-            self._line(_sample_line(corner, label, reward, answer_text(answer), cells))
+    def sampled(self, samples: Sequence[Sample]) -> None:
+        lines: list[tuple[str, str, str]] = []
+        for before, sample in zip([None, *samples], samples, strict=False):
+            if before is None or before.prompt != sample.prompt:
+                lines.append(("prompt", "", sample.prompt))
+            reward = text.score(sample.answer.reward)
+            lines.append((sample.label, reward, answer_text(sample.answer)))
+        corners = "╭" + "│" * (len(lines) - 2) + "╰"
+        for corner, line in zip(corners, lines, strict=False):
+            self._line(_sample_line(corner, *line, self._console.width - 26))
 
     def happened(self, event: Event) -> None:
         message = text.neutralise(event.message, keep_newlines=True)
@@ -89,15 +94,19 @@ class LivePrinter:
         line = Text.assemble((label, _LEVEL_STYLES[event.level]), message)
         self._console.print(Padding(line, (0, 1)))
 
-    def finished(self, headline: str, rows: Sequence[SummaryRow]) -> None:
+    def finished(self, summary: Summary) -> None:
         self.close()
         self._console.print()
-        self._console.print(Padding(Text(headline, "bold"), (0, 1)))
-        longest = max((len(label) for label, _ in rows), default=0)
-        for label, value in rows:
+        self._console.print(Padding(Text(summary.headline, "bold"), (0, 1)))
+        longest = max((len(label) for label, _ in summary.rows), default=0)
+        for label, value in summary.rows:
             # Unwrapped: a command that was broken over two lines could not be copied.
             line = Text.assemble((f"   {label:<{longest}}  ", "dim"), value)
             self._console.print(line, soft_wrap=True)
+        if summary.health:
+            self._console.print()
+            self._console.print(Padding(Text("Health", "bold"), (0, 1)))
+            self._console.print(_pairs([("•", finding) for finding in summary.health]))
 
     def close(self) -> None:
         self._live.stop()
@@ -116,6 +125,8 @@ class LivePrinter:
         done, total = history.stage_done, history.stage_total
         stage_bar = ProgressBar(total=max(1, total), completed=done, complete_style="cyan")
         unit = _UNITS.get(history.stage, "answers")
+        if history.stage == "score" and history.info.algorithm == "grpo":
+            unit = "groups"
         count = f"{done}/{total} {unit}" if total else ""
         grid.add_row(f" {_VERBS[history.stage]}", stage_bar, Text(count, "dim"))
         if history.stage != "prepare" or history.finished_updates:

@@ -17,7 +17,7 @@ from app.terminal.history import RunHistory, UpdateRow
 from app.terminal.live import LivePrinter
 from app.terminal.plain import PlainPrinter
 from app.terminal.samples import Sample, choose, is_due
-from app.terminal.summary import SummaryRow, headline, summary_rows
+from app.terminal.summary import Summary, summarise
 from trainer.monitor import (
     Event,
     GroupRecord,
@@ -32,9 +32,9 @@ from trainer.monitor import (
 class Printer(Protocol):
     def started(self, history: RunHistory) -> None: ...
     def updated(self, row: UpdateRow) -> None: ...
-    def sampled(self, sample: Sample) -> None: ...
+    def sampled(self, samples: Sequence[Sample]) -> None: ...
     def happened(self, event: Event) -> None: ...
-    def finished(self, headline: str, rows: Sequence[SummaryRow]) -> None: ...
+    def finished(self, summary: Summary) -> None: ...
     def close(self) -> None: ...
 
 
@@ -88,17 +88,13 @@ class TerminalMonitor(SilentMonitor):
         sampled_at, groups = self._groups
         self._groups = (0, ())
         if sampled_at == update and is_due(update, history.info.updates):
-            sample = choose(groups)
-            if sample is not None:
-                self._printer.sampled(sample)
+            self._printer.sampled(choose(groups))
 
     def event(self, event: Event) -> None:
         self._printer.happened(event)
 
     def run_finished(self, outcome: Outcome) -> None:
-        history = self._running()
-        rows = summary_rows(history, outcome, self._observe_file)
-        self._printer.finished(headline(history, outcome), rows)
+        self._printer.finished(summarise(self._running(), outcome, self._observe_file))
 
     def _running(self) -> RunHistory:
         if self._history is None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from app import text
-from app.terminal.fields import FIELDS, LEGEND, UPDATE_SECONDS
+from app.terminal.fields import UPDATE_SECONDS, Field, fields_of, legend
 from app.terminal.history import RunHistory, UpdateRow
 from app.terminal.samples import Sample, answer_text
-from app.terminal.summary import SummaryRow
+from app.terminal.summary import Summary
 from trainer.monitor import Event
 
 _SAMPLE_CELLS = 160
@@ -20,6 +20,7 @@ class PlainPrinter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._fields: Sequence[Field] = ()
 
     def started(self, history: RunHistory) -> None:
         info = history.info
@@ -27,26 +28,33 @@ class PlainPrinter:
         self._say(f"run {name}: {info.algorithm.upper()}, {info.updates} updates")
         for key, value in info.facts.items():
             self._say(f"  {text.neutralise(key)}: {text.neutralise(value)}")
-        for key, meaning in LEGEND:
+        self._fields = fields_of(info)
+        for key, meaning in legend(info, self._fields):
             self._say(f"  {key}: {meaning}")
 
     def updated(self, row: UpdateRow) -> None:
-        self._say(plain_line(row))
+        self._say(plain_line(row, self._fields))
 
-    def sampled(self, sample: Sample) -> None:
-        self._say(f"  prompt: {text.one_line(sample.prompt, _SAMPLE_CELLS)}")
-        for label, answer in sample.answers:
-            shown = text.one_line(answer_text(answer), _SAMPLE_CELLS)
-            self._say(f"  {label} answer, reward {text.score(answer.reward)}: {shown}")
+    def sampled(self, samples: Sequence[Sample]) -> None:
+        before = None
+        for sample in samples:
+            if sample.prompt != before:
+                self._say(f"  prompt: {text.one_line(sample.prompt, _SAMPLE_CELLS)}")
+            before = sample.prompt
+            shown = text.one_line(answer_text(sample.answer), _SAMPLE_CELLS)
+            reward = text.score(sample.answer.reward)
+            self._say(f"  {sample.label} answer, reward {reward}: {shown}")
 
     def happened(self, event: Event) -> None:
         label = "" if event.level == "info" else f"{event.level}: "
         self._say(label + text.neutralise(event.message, keep_newlines=True))
 
-    def finished(self, headline: str, rows: Sequence[SummaryRow]) -> None:
-        self._say(headline)
-        for label, value in rows:
+    def finished(self, summary: Summary) -> None:
+        self._say(summary.headline)
+        for label, value in summary.rows:
             self._say(f"  {label}: {value}")
+        for finding in summary.health:
+            self._say(f"  health: {finding}")
 
     def close(self) -> None:
         return
@@ -56,10 +64,10 @@ class PlainPrinter:
         self._stream.flush()
 
 
-def plain_line(row: UpdateRow) -> str:
+def plain_line(row: UpdateRow, fields: Sequence[Field]) -> str:
     skipped = " skipped, nothing to learn from" if row.status == "skipped" else ""
     parts = []
-    for field in FIELDS:
+    for field in fields:
         value = row.values.get(field.key)
         if value is not None:
             parts.append(f"{field.title} {field.write(value)}")

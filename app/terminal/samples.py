@@ -1,4 +1,4 @@
-"""The answers worth showing: the best and the worst of the group that differs most."""
+"""The answers worth showing: the best and the worst of those that can be compared."""
 
 from __future__ import annotations
 
@@ -10,23 +10,32 @@ from trainer.monitor import GroupRecord, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``answers`` are (label, answer) pairs: best and worst, or one where all scored alike."""
+    """An answer, the prompt that it answers, and what it stands for."""
 
+    label: str
     prompt: str
-    answers: tuple[tuple[str, Trajectory], ...]
+    answer: Trajectory
 
 
-def choose(groups: Sequence[GroupRecord]) -> Sample | None:
-    """None where no group has an answer."""
+def choose(groups: Sequence[GroupRecord]) -> list[Sample]:
+    """The best and the worst answer, or one where all scored alike: of the group whose rewards
+    differ most, or of the whole update where every prompt has one answer."""
     filled = [group for group in groups if group.trajectories]
     if not filled:
-        return None
-    group = max(filled, key=_spread)
-    best = max(group.trajectories, key=lambda trajectory: trajectory.reward)
-    worst = min(group.trajectories, key=lambda trajectory: trajectory.reward)
-    if best.reward == worst.reward:
-        return Sample(group.prompt.question, (("all alike", best),))
-    return Sample(group.prompt.question, (("best", best), ("worst", worst)))
+        return []
+    if all(len(group.trajectories) == 1 for group in filled):
+        compared = filled
+    else:
+        compared = [max(filled, key=_spread)]
+    answers = [
+        (group.prompt.question, answer) for group in compared for answer in group.trajectories
+    ]
+    best, worst = max(answers, key=_reward), min(answers, key=_reward)
+    if len(answers) == 1:
+        return [Sample("only", *best)]
+    if _reward(best) == _reward(worst):
+        return [Sample("all alike", *best)]
+    return [Sample("best", *best), Sample("worst", *worst)]
 
 
 def is_due(update: int, updates: int) -> bool:
@@ -42,3 +51,7 @@ def answer_text(trajectory: Trajectory) -> str:
 def _spread(group: GroupRecord) -> float:
     rewards = [trajectory.reward for trajectory in group.trajectories]
     return max(rewards) - min(rewards)
+
+
+def _reward(answer: tuple[str, Trajectory]) -> float:
+    return answer[1].reward

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.terminal.history import RunHistory
@@ -12,6 +13,24 @@ from app.text import duration, neutralise, score, signed, size
 from trainer.monitor import Outcome, RunInfo
 
 SummaryRow = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``rows`` are labelled values, none of which may be broken over two lines; ``health`` holds
+    what the run's metrics leave to be said, a paragraph each."""
+
+    headline: str
+    rows: Sequence[SummaryRow]
+    health: Sequence[str]
+
+
+def summarise(history: RunHistory, outcome: Outcome, observe_file: Path | None) -> Summary:
+    return Summary(
+        headline(history, outcome),
+        summary_rows(history, outcome, observe_file),
+        [neutralise(finding.message) for finding in outcome.findings],
+    )
 
 
 def headline(history: RunHistory, outcome: Outcome) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from app.terminal.fields import FIELDS, UPDATE_SECONDS, Field
+from app.terminal.fields import UPDATE_SECONDS, Field, fields_of, own_keys
 from app.terminal.history import TIMED, UpdateRow
 from app.text import score, seconds, signed
+from trainer.monitor import RunInfo
 
 _SHORT_STAGES = {
     "generate": "gen",
@@ -24,7 +25,7 @@ _CHANGE_WIDTH = 7
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that fit, chosen from the first row they are used for."""
+    """The columns of a run that fit."""
 
     fields: tuple[Field, ...]
     stages: tuple[str, ...]
@@ -94,13 +95,11 @@ class Columns:
         return "/".join(f"{share:.0f}" for share in shares) + "%"
 
 
-def fit(row: UpdateRow, width: int) -> Columns:
-    """The richest layout for rows like ``row`` that is at most ``width`` columns wide."""
-    present = [field for field in FIELDS if field.key in row.values or field.rank < 4]
-    spent = row.stage_seconds()
-    # A skipped update lacks the later stages, which the rows below it will have.
-    stages = tuple(name for name in TIMED if name in spent or name != "judge") if spent else ()
-    update_width = max(len("update"), len(f"{row.total}/{row.total}"))
+def fit(info: RunInfo, width: int) -> Columns:
+    """The richest layout for the updates of a run that is at most ``width`` columns wide."""
+    present = fields_of(info)
+    stages = tuple(name for name in TIMED if name != "judge" or own_keys(info).get("judge"))
+    update_width = max(len("update"), len(f"{info.updates}/{info.updates}"))
     layouts = [
         Columns(
             tuple(field for field in present if field.rank <= rank),
@@ -138,7 +137,7 @@ def _change(row: UpdateRow) -> Text:
 def _style(field: Field, value: float | None) -> str:
     if value is not None and not math.isfinite(value):
         return "bold red"
-    if value is not None and field.alarm is not None and value > field.alarm:
+    if value is not None and not field.low <= value <= field.high:
         return "yellow"
     return "bold" if field.write is score else ""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,9 +43,16 @@ def info() -> RunInfo:
         model="models/base.gguf",
         output="runs/adapter.gguf",
         updates=24,
-        params={"output": {"kind": "adapter"}},
+        params={"output": {"kind": "adapter"}, "grpo": {"kl_coefficient": 0.0, "judge": None}},
         facts={"model": "a small one"},
     )
+
+
+@pytest.fixture
+def ppo_info(info) -> RunInfo:
+    """The same run by PPO, with a critic and no penalty."""
+    keys = {"kl_coefficient": 0.0, "kl_anchor": "rollout", "critic": {"enabled": True}}
+    return dataclasses.replace(info, algorithm="ppo", params={"ppo": keys})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from app.interrupt import Signalled, interrupts_that_last
+from app.interrupt import Signalled, ended_by_signals, interrupts_that_last
 from app.stop import StopOnSignal
 
 COMPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -66,3 +66,29 @@ def test_outside_the_interpreter_is_as_it_was():
     with interrupts_that_last():
         assert sys.unraisablehook is not before
     assert sys.unraisablehook is before
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_raises_so_that_what_is_open_is_closed(number, status):
+    before = signal.getsignal(number)
+    with pytest.raises(Signalled) as ended, ended_by_signals():
+        os.kill(os.getpid(), number)
+    assert ended.value.exit_status == status
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_lost_inside_native_code_comes_again(capfd):
+    with interrupts_that_last(), ended_by_signals(), pytest.raises(Signalled) as ended:
+        signal_inside_native_code(signal.SIGTERM, then_wait=60)
+    assert ended.value.exit_status == 143
+    assert capfd.readouterr().err == ""
+
+
+def test_under_nohup_a_closing_terminal_ends_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

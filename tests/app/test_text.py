@@ -87,6 +87,20 @@ def test_short(value, written):
 
 @pytest.mark.parametrize(
     ("value", "written"),
+    [
+        (0.4567, "0.46"),
+        (-0.001, "0.00"),
+        (-12.3, "-12.30"),
+        (-1234.0, "-1.2e+03"),
+        (math.nan, "NaN"),
+    ],
+)
+def test_hundredths(value, written):
+    assert text.hundredths(value) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
     [(0.1, "0.10s"), (9.84, "9.8s"), (161.2, "161s")],
 )
 def test_seconds(value, written):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import re
+import shlex
 
 import psutil
 import pytest
-from small_runs import SMALL, end_often, rewards, train, write_run
+import reward_models
+from small_runs import DEFAULTS, SERVE, SMALL, end_often, rewards, train, write_run
 
 import trainer.check
 from trainer.check import check
@@ -106,6 +109,121 @@ def test_a_folder_as_output_is_an_error(looked_at, tmp_path):
     level, detail = looked_at({"output.path": "."})["output"]
     assert level == "error"
     assert f"{tmp_path}: this is a folder. Set [output] path" in detail
+
+
+# -- PPO -----------------------------------------------------------------------------------------
+
+PPO = {
+    "rollout_batch_size": 4,
+    "ppo_epochs": 1,
+    "clip_range": 0.2,
+    "kl_coefficient": 0.0,
+    **{
+        key.removeprefix("grpo."): value
+        for key, value in DEFAULTS.items()
+        if key.startswith(("grpo.prompts", "grpo.reward", "grpo.updates", "grpo.sampling"))
+        and key != "grpo.prompts_per_update"
+    },
+}
+
+
+@pytest.fixture
+def ppo_looked_at(tmp_path, model):
+    """The same for a PPO run; changes are keys of its own section, None removes one."""
+
+    def look(changes=None, *, reward=None, sample=0, prompts=("a", "b", "c")):
+        lines = [json.dumps({"messages": [{"role": "user", "content": p}]}) for p in prompts]
+        (tmp_path / "prompts.jsonl").write_text("\n".join(lines))
+        (tmp_path / "reward.py").write_text((reward or rewards(LIVE)) + SERVE)
+        common = {k: v for k, v in DEFAULTS.items() if not k.startswith("grpo.")}
+        own = {f"ppo.{key}": value for key, value in {**PPO, **(changes or {})}.items()}
+        keys = {**common, "run.algorithm": "ppo", "model.path": str(model), **own}
+        text = [f"{k} = {json.dumps(v)}" for k, v in keys.items() if v is not None]
+        (tmp_path / "ppo.toml").write_text("\n".join(text))
+        findings = check(load_config(tmp_path / "ppo.toml"), sample=sample).findings
+        return {f.title: (f.level, f.detail) for f in findings}
+
+    return look
+
+
+def test_a_ppo_configuration_in_order(ppo_looked_at):
+    found = ppo_looked_at()
+    assert {level for level, _ in found.values()} == {"ok"}
+    assert "group" not in " ".join(detail for _, detail in found.values()), "PPO has none"
+    assert "python3 reward.py gave 0 to the answer" in found["reward program"][1]
+
+
+@pytest.mark.parametrize(
+    ("critic", "mib"),
+    [
+        # 4 answers of 30 tokens, 32 numbers each, over 2^20: as kept, joined and standardised
+        ({}, 4096 * 30 * 32 * (4 + 4 + 8) / 2**20),
+        ({"feature_dtype": "bf16"}, 4096 * 30 * 32 * (2 + 2 + 8) / 2**20),
+        # no standardised copies
+        ({"kind": "shared"}, 4096 * 30 * 32 * (4 + 4 + 4) / 2**20),
+        ({"enabled": False}, None),
+    ],
+)
+def test_the_memory_of_the_critics_features(ppo_looked_at, critic, mib):
+    changes = {"rollout_batch_size": 4096, "sampling.max_new_tokens": 30}
+    keys = {f"critic.{key}": value for key, value in critic.items()}
+    detail = ppo_looked_at(changes | keys)["memory"][1]
+    told = re.search("critic's features ([0-9,]+) MiB", detail)
+    assert (told and int(told[1].replace(",", ""))) == (mib and int(mib))
+
+
+def test_ppo_samples_an_answer_to_each_prompt(ppo_looked_at):
+    # the first batch is the made-up answer; the second has the rewards 0, 1, 0, 2, 0
+    found = ppo_looked_at(reward=rewards([0.0], [0.0, 1.0, 0.0, 2.0, 0.0]), sample=5)
+    level, detail = found["reward spread"]
+    assert detail.startswith(
+        "5 answers from the base: mean 0.600, from 0 to 2; 100% of the answers"
+    )
+    assert level == "warning", "answers are cut"
+    best, middle, worst = found["sample answers"][1].splitlines()
+    # prompts are taken in turn: the fourth answer is to the first prompt again
+    assert best.startswith("best 2, to 'a': ")
+    assert middle.startswith("middle 0, to ")
+    assert worst.startswith("worst 0, to 'a': ")
+
+
+def test_a_batch_of_equal_rewards_is_a_warning(ppo_looked_at):
+    level, detail = ppo_looked_at(reward=rewards(DEAD), sample=4)["reward spread"]
+    assert level == "warning"
+    assert "PPO cannot learn from this" in detail
+
+
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory):
+    return reward_models.train_chat_scorer(tmp_path_factory.mktemp("scorer"))
+
+
+def test_a_reward_model_that_scores_alone_is_named(ppo_looked_at, scorer):
+    alone = {"reward_command": None, "reward_model.path": str(scorer)}
+    found = ppo_looked_at(alone, sample=2)
+    level, detail = found["reward model"]
+    assert level == "ok"
+    assert re.fullmatch(rf"{scorer} gave -?\d.* to the answer 'A made-up answer.' in .* s", detail)
+    assert "reward program" not in found
+    assert found["reward spread"][1].startswith("2 answers from the base")
+
+
+def test_a_reward_model_beside_a_program_is_named_with_both_scores(ppo_looked_at, scorer):
+    both = {"reward_model.path": str(scorer), "reward_model.weight": 0.5}
+    level, detail = ppo_looked_at(both, reward=rewards([0.25]))["reward program and model"]
+    assert level == "ok"
+    name = f"{shlex.join(PPO['reward_command'])} and {scorer} together gave "
+    total, of_model = re.fullmatch(
+        re.escape(name) + r"(\S+) \(the program 0.25, the model (\S+)\) to the answer .*", detail
+    ).groups()
+    assert float(total) == pytest.approx(0.25 + 0.5 * float(of_model), abs=1e-4)
+
+
+def test_a_reward_model_that_is_not_there_is_an_error(ppo_looked_at, tmp_path):
+    gone = {"reward_command": None, "reward_model.path": str(tmp_path / "gone")}
+    level, detail = ppo_looked_at(gone)["reward model"]
+    assert level == "error"
+    assert f'reward_model.path = "{tmp_path / "gone"}"' in detail
 
 
 # -- what stops a run ----------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_a_run_without_any_step_has_nothing_to_export(model, tmp_path):
     recorder = train(tmp_path, model, rewards(DEAD))
     assert (recorder.outcome.status, recorder.outcome.output) == ("failed", None)
     assert recorder.outcome.message == (
-        "no group carried signal in any update, so there is nothing to export"
+        "no answer carried signal in any update, so there is nothing to export"
     )
     assert not (tmp_path / "adapter.gguf").exists()
 

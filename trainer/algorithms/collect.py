@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from trainer.algorithms.groups import Group, form_group
+from trainer.algorithms.groups import Group
 from trainer.algorithms.order import PromptOrder
 from trainer.algorithms.stopwatch import Stopwatch
+from trainer.chat.messages import Prompt
 from trainer.config.grpo import GrpoSection
+from trainer.config.ppo import PpoSection
 from trainer.monitor.protocol import Stage
-from trainer.reward.program import RewardProgram, RewardRequest
+from trainer.reward.program import RewardProgram, RewardReply, RewardRequest
+from trainer.rollout.answers import Answer
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.seeds import answer_seed
 
+G = TypeVar("G", bound=Group)
+G_co = TypeVar("G_co", bound=Group, covariant=True)
+
+
+class Form(Protocol[G_co]):
+    """Makes what an algorithm trains on of a prompt's answers and their rewards."""
+
+    def __call__(
+        self, index: int, prompt: Prompt, answers: Sequence[Answer], replies: Sequence[RewardReply]
+    ) -> G_co: ...
+
 
 @dataclass(frozen=True, slots=True)
-class Collector:
+class Collector(Generic[G]):
     """The sampler and the reward program, as a source of groups."""
 
-    section: GrpoSection
+    section: GrpoSection | PpoSection
     order: PromptOrder
     engine: RolloutEngine
     reward: RewardProgram
+    form: Form[G]
 
     def groups(
         self,
@@ -32,7 +48,7 @@ class Collector:
         *,
         on_progress: Callable[[Stage, int, int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
-    ) -> list[Group]:
+    ) -> list[G]:
         """``count`` groups, as ``update`` (counted from 1) meets them: the prompts after those of
         earlier updates, and seeds that depend on nothing but run, update, prompt and member.
 
@@ -67,6 +83,6 @@ class Collector:
             replies = self.reward.score(requests, telling("reward"))
         size = section.group_size
         return [
-            form_group(i, prompt, group, replies[i * size : (i + 1) * size], section)
+            self.form(i, prompt, group, replies[i * size : (i + 1) * size])
             for i, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
         ]

@@ -12,6 +12,7 @@ from trainer.algorithms.advantages import group_advantages, has_signal, overlong
 from trainer.chat.messages import Prompt
 from trainer.config.grpo import GrpoSection
 from trainer.errors import RewardError
+from trainer.health.audit import AuditFlag
 from trainer.model.packing import Ids
 from trainer.monitor.protocol import GroupRecord, SkipReason, Trajectory
 from trainer.reward.program import RewardReply
@@ -53,12 +54,12 @@ class Group:
         """The sampler's own log-probabilities of each live answer."""
         return [torch.from_numpy(self.answers[i].logprobs).to(device) for i in self.members]
 
-    def record(self) -> GroupRecord:
-        return GroupRecord(
-            self.index, self.prompt.line, [self._trajectory(i) for i in range(len(self.answers))]
-        )
+    def record(self, flags: Sequence[tuple[AuditFlag, ...]]) -> GroupRecord:
+        """What watchers get; ``flags`` are what the audit said of each answer."""
+        trajectories = [self._trajectory(i, flags[i]) for i in range(len(self.answers))]
+        return GroupRecord(self.index, self.prompt.line, trajectories)
 
-    def _trajectory(self, i: int) -> Trajectory:
+    def _trajectory(self, i: int, flags: tuple[AuditFlag, ...]) -> Trajectory:
         trained = self.trainable and bool(self.live[i])
         return Trajectory(
             member=i,
@@ -70,10 +71,23 @@ class Group:
             advantage=float(self.advantages[i]),
             trained=trained,
             skip_reason=None if trained else self._skip_reason(i),
+            audit=flags,
         )
 
     def _skip_reason(self, i: int) -> SkipReason:
         return "zero_signal" if self.live[i] else "truncated"
+
+
+def program_rewards(prompt: Prompt, replies: Sequence[RewardReply]) -> Tensor:
+    """The rewards (G,) F64 as they were given. Raises RewardError for one that F32 cannot hold."""
+    rewards = torch.tensor([r.reward for r in replies], dtype=torch.float64)
+    if not rewards.float().isfinite().all():
+        raise RewardError(
+            f"a reward of {float(rewards[rewards.abs().argmax()]):g} is too large to train on "
+            f"(prompt line {prompt.line.line}). Keep rewards within about ±1000: their scale is "
+            f"that of the training step."
+        )
+    return rewards
 
 
 def form_group(
@@ -85,13 +99,7 @@ def form_group(
 ) -> Group:
     """Turn the program's rewards into advantages, in the order that the method prescribes:
     overlong penalty, truncation mask, baseline over the live, groups without signal."""
-    rewards = torch.tensor([r.reward for r in replies], dtype=torch.float64)
-    if not rewards.float().isfinite().all():
-        raise RewardError(
-            f"a reward of {float(rewards[rewards.abs().argmax()]):g} is too large to train on "
-            f"(prompt line {prompt.line.line}). Keep rewards within about ±1000: their scale is "
-            f"that of the training step."
-        )
+    rewards = program_rewards(prompt, replies)
     penalty = section.overlong_penalty
     if penalty is not None:
         rewards = rewards + overlong_penalty(

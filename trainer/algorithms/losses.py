@@ -73,6 +73,21 @@ def k3(logprobs: Tensor, toward: Tensor) -> Tensor:
     return torch.expm1(delta) - delta
 
 
+def clipped_value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, *, clip: float
+) -> Tensor:
+    """0.5 · max((V − R)², (V_clip − R)²) for each token, V_clip = V held within V_old ± clip.
+
+    values (N,) carry the gradient; old_values (N,) are those that the advantages were taken with,
+    returns (N,) what the critic should have said. The larger loss counts, so a value that has
+    moved further than ``clip`` toward its return gets no gradient, and one that has moved away
+    gets all of it. (Not in the PPO paper: it is the value loss of its authors' code, "PPO2" in
+    OpenAI Baselines, and of TRL's PPOTrainer.)
+    """
+    moved = old_values + (values - old_values).clamp(-clip, clip)
+    return 0.5 * torch.maximum((values - returns).square(), (moved - returns).square())
+
+
 def importance_weights(old: Tensor, sampler: Tensor, cap: float) -> Tensor:
     """min(exp(old − sampler), cap) for each token (N,), detached: what corrects for the sampler's
     probabilities differing from the trainer's (truncated importance sampling)."""

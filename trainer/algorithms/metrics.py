@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms import losses
+from trainer.algorithms.episodes import Episode
+from trainer.algorithms.gae import explained_variance
 from trainer.algorithms.groups import Group
-from trainer.algorithms.optimise import PassStats
+from trainer.algorithms.objectives import PassStats
 from trainer.config.training import TrainingSection
 from trainer.model.learner import PassCounts
 
@@ -29,9 +32,6 @@ def reward_metrics(groups: Sequence[Group]) -> Metrics:
         "reward/min": float(rewards.min()),
         "reward/max": float(rewards.max()),
         "reward/std": float(rewards.std(correction=0)),
-        "reward/group_std": float(
-            np.mean([float(g.rewards.double().std(correction=0)) for g in groups])
-        ),
         "reward/verifiable_mean": float(np.mean(raw)),
     }
     parts: dict[str, list[float]] = defaultdict(list)
@@ -46,9 +46,13 @@ def reward_metrics(groups: Sequence[Group]) -> Metrics:
 
 
 def completion_metrics(groups: Sequence[Group]) -> Metrics:
-    """Over every sampled answer; a duplicate is an answer whose ids another of its group has."""
+    """Over every sampled answer; a duplicate is an answer whose ids another of its group has, or,
+    where every prompt has one answer, another of the update."""
     lengths = [len(a.tokens) for g in groups for a in g.answers]
-    distinct = sum(len({a.tokens.tobytes() for a in g.answers}) for g in groups)
+    sets = [[a.tokens.tobytes() for a in g.answers] for g in groups]
+    if all(len(s) == 1 for s in sets):
+        sets = [[s[0] for s in sets]]
+    distinct = sum(len(set(s)) for s in sets)
     return {
         "completions/length_mean": float(np.mean(lengths)),
         "completions/length_min": float(min(lengths)),
@@ -61,17 +65,40 @@ def completion_metrics(groups: Sequence[Group]) -> Metrics:
 
 
 def batch_metrics(groups: Sequence[Group]) -> Metrics:
-    """``zero_std_group_fraction``: groups without signal, whose live rewards are all equal or of
-    which fewer than two answers count."""
+    """How much of what was sampled is trained on, and the size of its answers' advantages."""
     trained = [g for g in groups if g.trainable]
     count = sum(len(g.answers) for g in groups)
     sizes = [float(g.advantages[g.live].abs().sum()) for g in trained]
     answers = sum(len(g.members) for g in trained)
     return {
-        "batch/zero_std_group_fraction": 1.0 - len(trained) / len(groups),
         "batch/trained_fraction": answers / count,
         "batch/advantage_abs_mean": sum(sizes) / answers if answers else 0.0,
     }
+
+
+def group_metrics(groups: Sequence[Group]) -> Metrics:
+    """What only groups of several answers have. ``zero_std_group_fraction``: groups without signal,
+    whose live rewards are all equal or of which fewer than two answers count."""
+    stds = [float(g.rewards.double().std(correction=0)) for g in groups]
+    return {
+        "reward/group_std": float(np.mean(stds)),
+        "batch/zero_std_group_fraction": float(np.mean([not g.trainable for g in groups])),
+    }
+
+
+def critic_metrics(episodes: Sequence[Episode]) -> Metrics:
+    """Of the values that the advantages were taken with, so before the critic learnt from this
+    batch. ``explained_variance`` is left out where the returns are all equal; ``feature_mib`` is
+    what the kept states take, in MiB."""
+    values = torch.cat([e.estimate.values for e in episodes])
+    returns = torch.cat([e.estimate.returns for e in episodes])
+    kept = sum(e.features.nbytes for e in episodes if e.features is not None)
+    explained = explained_variance(values, returns)
+    return {
+        "policy/value_loss": 0.5 * float((values - returns).square().mean()),
+        "critic/value_mean": float(values.mean()),
+        "critic/feature_mib": kept / 2**20,
+    } | ({} if math.isnan(explained) else {"critic/explained_variance": explained})
 
 
 def policy_metrics(
@@ -95,6 +122,8 @@ def policy_metrics(
         "optimizer/grad_norm": float(np.mean([n for p in passes for n in p.norms])),
         "optimizer/step": float(steps),
     }
+    if any(p.value_loss for p in passes):
+        values["policy/value_loss"] = sum(p.value_loss for p in passes) / tokens
     if kl_coefficient > 0:
         values["policy/kl"] = sum(p.kl for p in passes) / tokens
         values["policy/kl_coefficient"] = kl_coefficient

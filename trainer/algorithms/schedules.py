@@ -11,6 +11,9 @@ Scheduler = Literal["constant", "linear", "cosine"]
 _KL_FACTOR = 1.5
 _KL_BOUND = 16.0
 
+_ADAPTIVE_ERROR = 0.2
+_ADAPTIVE_FACTOR = 2.0
+
 
 def learning_rate_factor(step: int, total: int, warmup: int, scheduler: Scheduler) -> float:
     """What the learning rate is multiplied with at ``step``, counted from 0, of ``total`` steps.
@@ -57,3 +60,29 @@ class KlSchedule:
     def first(self) -> float:
         """The coefficient of the first update."""
         return self.coefficient / max(1, self.warmup_updates)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveKl:
+    """A KL coefficient steered toward ``target``, the KL of a whole answer in nats.
+
+    β ← β · (1 + clip(KL / target − 1, −0.2, 0.2) · n / horizon) after n answers (Ziegler et al.,
+    arXiv 1909.08593, section 2.2). The factor is held within [1/2, 2]. It would leave that range
+    only where ``horizon`` is shorter than 0.4 times the answers of an update; with one shorter
+    than 0.2 times them, the formula alone would make β negative, and reward divergence.
+    """
+
+    target: float
+    horizon: int
+
+    def next(self, current: float, measured: float | None, answers: int) -> float:
+        """The coefficient after an update of ``answers`` answers whose coefficient was ``current``.
+
+        ``measured``: the mean over these answers of log-ratios summed over the answer, in nats; on
+        samples it may be negative. None or NaN (nothing was measured) leaves the coefficient.
+        """
+        if measured is None or math.isnan(measured):
+            return current
+        error = min(max(measured / self.target - 1.0, -_ADAPTIVE_ERROR), _ADAPTIVE_ERROR)
+        factor = 1.0 + error * answers / self.horizon
+        return current * min(max(factor, 1.0 / _ADAPTIVE_FACTOR), _ADAPTIVE_FACTOR)

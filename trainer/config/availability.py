@@ -27,7 +27,6 @@ class Unavailable:
 
 # The only place that decides: remove a row when its behaviour exists.
 UNAVAILABLE: tuple[Unavailable, ...] = (
-    Unavailable("run.algorithm", "ppo"),
     Unavailable("run.algorithm", "sft"),
     Unavailable("output.kind", "model"),
     Unavailable("lora.init_adapter"),
@@ -35,7 +34,6 @@ UNAVAILABLE: tuple[Unavailable, ...] = (
     Unavailable("evaluation"),
     Unavailable("checkpoint"),
     Unavailable("metrics.tensorboard_dir"),
-    Unavailable("audit.enabled", True),
     Unavailable("grpo.dynamic_sampling"),
     Unavailable("grpo.judge"),
     Unavailable("grpo.judge_weight"),

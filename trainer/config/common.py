@@ -195,25 +195,29 @@ class ObserveSection(Section):
 
 
 class AuditSection(Section):
-    """Watches the answers for signs that the reward is being gamed."""
+    """Watches each update's own answers for signs that the reward is being gamed."""
 
     enabled: bool = True
     """Whether answers are audited."""
 
     every: int = Field(default=1, ge=1)
-    """Updates between two audits."""
+    """Answers of updates 1, 1 + every, 1 + 2·every, … are audited."""
 
     max_words: int = Field(default=200, ge=1)
-    """Words above which an answer counts as verbose."""
+    """Words above which an answer counts as verbose; where a script has no spaces, letters count
+    as parts of words (see health.md)."""
 
     verbosity_limit: float = Field(default=0.3, ge=0, le=1)
-    """Share of verbose answers above which a warning is raised."""
+    """Share of verbose answers above which a warning is raised; 1 never raises it."""
 
     sycophancy_limit: float = Field(default=0.2, ge=0, le=1)
-    """Share of answers with a flattering opener above which a warning is raised."""
+    """Share of answers with a flattering opener above which a warning is raised; 1 never raises
+    it."""
 
     repetition_limit: float = Field(default=0.15, ge=0, le=1)
-    """Share of repeated text above which a warning is raised."""
+    """Share of answers that go round in circles (the same four words three times or more) above
+    which a warning is raised; 1 never raises it."""
 
     openers: Openers = Field(default_factory=lambda: list(DEFAULT_OPENERS))
-    """Phrases that count as flattery where an answer starts with one, in any letter case."""
+    """Phrases that count as flattery where an answer starts with their words, in any letter case
+    and punctuation; an empty list looks for none."""

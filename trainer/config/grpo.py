@@ -11,7 +11,6 @@ from trainer.config.base import (
     LARGEST_SEED,
     BrokenRule,
     Checked,
-    Command,
     NotAllowed,
     Section,
     Unset,
@@ -79,9 +78,6 @@ class DynamicSampling(Section):
 class GrpoSection(RolloutSection):
     """Group-relative policy optimization: Dr. GRPO's loss with DAPO's refinements."""
 
-    reward_command: Command
-    """The reward program and its arguments, started without a shell in the file's folder."""
-
     updates: int = Field(ge=1)
     """How often the run samples, scores and trains."""
 
@@ -142,7 +138,17 @@ class GrpoSection(RolloutSection):
     judge: Judge | None = None
     """See the section."""
 
+    @property
+    def epochs(self) -> int:
+        return self.grpo_epochs
+
+    @property
+    def steps_per_pass(self) -> int:
+        """Steps that a pass is planned with; a group without signal makes none."""
+        return self.prompts_per_update
+
     def broken_rules(self) -> Iterator[BrokenRule]:
+        yield from super().broken_rules()
         if self.clip_range_high < self.clip_range_low:
             yield BrokenRule(
                 "clip_range_high",

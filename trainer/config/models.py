@@ -127,6 +127,11 @@ class GrpoConfig(CommonConfig):
     grpo: GrpoSection
     """See the section."""
 
+    @property
+    def rollout(self) -> GrpoSection:
+        """What is sampled, how it is scored and how often: the algorithm's own section."""
+        return self.grpo
+
     def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         yield from _answer_beyond_context(
@@ -149,6 +154,11 @@ class PpoConfig(CommonConfig):
     ppo: PpoSection
     """See the section."""
 
+    @property
+    def rollout(self) -> PpoSection:
+        """What is sampled, how it is scored and how often: the algorithm's own section."""
+        return self.ppo
+
     def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         yield from _answer_beyond_context(
@@ -165,7 +175,8 @@ class SftConfig(CommonConfig):
     """See the section."""
 
 
-RunConfig = GrpoConfig | PpoConfig | SftConfig
+RolloutConfig = GrpoConfig | PpoConfig
+RunConfig = RolloutConfig | SftConfig
 
 CONFIGS: dict[str, type[GrpoConfig] | type[PpoConfig] | type[SftConfig]] = {
     "grpo": GrpoConfig,

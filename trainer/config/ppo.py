@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from trainer.config.base import LARGEST_SEED, BrokenRule, Command, PathValue, Section, Unset
+from trainer.config.base import LARGEST_SEED, BrokenRule, Section, Unset
 from trainer.config.rewards import RolloutSection
 
 
@@ -69,27 +69,12 @@ class KlControl(Section):
     """Answers over which the coefficient adapts; more is slower."""
 
 
-class RewardModel(Section):
-    """A local sequence-classification model that scores answers, alone or beside the program."""
-
-    path: PathValue
-    """Where the model is."""
-
-    weight: float = Field(default=1.0, gt=0)
-    """What its score is multiplied by."""
-
-
 def _one_answer_each(fields: dict[str, Any]) -> int:
     return int(fields["rollout_batch_size"])
 
 
 class PpoSection(RolloutSection):
     """Proximal policy optimization with one answer for each prompt."""
-
-    reward_command: Annotated[
-        Command | None, Unset("required, unless `[ppo.reward_model]` scores alone")
-    ] = None
-    """The reward program and its arguments, started without a shell in the file's folder."""
 
     updates: int = Field(ge=1)
     """How often the run samples, scores and trains."""
@@ -127,16 +112,25 @@ class PpoSection(RolloutSection):
     kl_control: KlControl | None = None
     """See the section."""
 
-    reward_model: RewardModel | None = None
-    """See the section."""
+    @property
+    def prompts_per_update(self) -> int:
+        return self.rollout_batch_size
+
+    @property
+    def group_size(self) -> int:
+        """Answers to one prompt."""
+        return 1
+
+    @property
+    def epochs(self) -> int:
+        return self.ppo_epochs
+
+    @property
+    def steps_per_pass(self) -> int:
+        return self.minibatches
 
     def broken_rules(self) -> Iterator[BrokenRule]:
-        if self.reward_command is None and self.reward_model is None:
-            yield BrokenRule(
-                "reward_command",
-                'is required: name the program that scores answers, such as ["python3", '
-                '"reward.py"], or add [ppo.reward_model]',
-            )
+        yield from super().broken_rules()
         if self.minibatches > self.rollout_batch_size:
             yield BrokenRule(
                 "minibatches",

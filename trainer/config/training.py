@@ -49,7 +49,7 @@ class TrainingSection(Section):
     where it holds the prompt and all of them."""
 
     generation_concurrency: GenerationConcurrency = "auto"
-    """Answers generated at once: more is faster and takes more memory; llama.cpp takes 254 at most,
+    """Answers generated at once: more is faster and takes more memory; llama.cpp takes 253 at most,
     and any beyond wait. With `rollout_weights = "f32"` and `fast_sampling_context = false` the
     answers do not depend on it; otherwise rounding may, rarely, change one."""
 

@@ -102,6 +102,10 @@ class Decoder:
         q, k = torch.split(attention.rotate(turning, turn), [a.heads, a.kv_heads], dim=1)
         if pack.suffixes is None:
             return attention.prefix_attention(q, k, v, a.attention_scale).reshape(len(qkv), -1)
+        if pack.prefix == 0:
+            nothing = (k[:0], v[:0])
+            own = attention.suffix_attention(q, k, v, nothing, pack.suffixes, a.attention_scale)
+            return own.reshape(len(qkv), -1)
         parts = [pack.prefix, len(qkv) - pack.prefix]
         (q0, q1), (k0, k1), (v0, v1) = (torch.split(x, parts) for x in (q, k, v))
         # Copies of the prompt's few rows: kept as views they would keep the whole pass's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -15,20 +15,23 @@ from trainer.errors import TrainingError
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.logprobs import TokenScores, score_tokens
-from trainer.model.packing import Ids, Pack, pack
-from trainer.model.passes import Fanout, plan_passes
+from trainer.model.packing import Ids, Pack, pack, pack_apart
+from trainer.model.passes import Fanout, plan_apart, plan_passes
+from trainer.prefix import shared_prefix
 
 
 @dataclass(frozen=True, slots=True)
 class PassSettings:
     """How work is cut; none of it changes a result. ``chunk`` is the most rows of logits that
-    exist at a time; ``temperature`` divides the logits."""
+    exist at a time; ``temperature`` divides the logits. With ``entropy_gradient`` a loss may hold
+    the entropy, which costs a further product with the vocabulary."""
 
     micro_batch: int
     fanout: Fanout
     recompute: bool
     chunk: int
     temperature: float
+    entropy_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,11 @@ class OptimizerSettings:
 
 
 class PassOutput(NamedTuple):
-    """One pass as a loss sees it: its scores, (N,) each; which answers of the group it holds, in
-    this order; and their lengths (K,)."""
+    """One pass as a loss sees it: its scores, (N,) each; the states (N, width) that predicted the
+    tokens; which answers of the group it holds, in this order; and their lengths (K,)."""
 
     scores: TokenScores
+    states: Tensor
     answers: tuple[int, ...]
     lengths: Tensor
 
@@ -70,6 +74,7 @@ class PassCounts:
 
 
 Loss = Callable[[PassOutput], Tensor]
+Passes = Iterator[tuple[tuple[int, ...], Pack]]
 
 
 class Learner:
@@ -98,13 +103,32 @@ class Learner:
         self, prompt: Sequence[int], answers: Sequence[Ids], adapter: Adapter | None
     ) -> list[Tensor]:
         """Each answer's token log-probabilities (n_k,) under ``adapter``; no gradient."""
-        scored: list[Tensor] = [torch.empty(0)] * len(answers)
+        return [logprobs for logprobs, _ in self.score_with_states(prompt, answers, adapter)]
+
+    def score_with_states(
+        self, prompt: Sequence[int], answers: Sequence[Ids], adapter: Adapter | None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """As `score`, and the states (n_k, width) that predicted each answer's tokens."""
+        return self._score_passes(self._passes(prompt, answers), len(answers), adapter)
+
+    def score_apart(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids], adapter: Adapter | None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """As `score_with_states`, of answers each to a prompt of its own."""
+        return self._score_passes(self._passes_apart(prompts, answers), len(answers), adapter)
+
+    def _score_passes(
+        self, passes: Passes, count: int, adapter: Adapter | None
+    ) -> list[tuple[Tensor, Tensor]]:
+        scored = [(torch.empty(0), torch.empty(0))] * count
         with torch.no_grad():
-            for members, packed in self._passes(prompt, answers):
-                logprobs = self._score(packed, adapter).logprobs
-                for member, part in zip(
-                    members, torch.split(logprobs, list(packed.lengths)), strict=True
-                ):
+            for members, packed in passes:
+                scores, states = self._score(packed, adapter)
+                cut = list(packed.lengths)
+                parts = zip(
+                    torch.split(scores.logprobs, cut), torch.split(states, cut), strict=True
+                )
+                for member, part in zip(members, parts, strict=True):
                     scored[member] = part
         return scored
 
@@ -115,11 +139,21 @@ class Learner:
         the pass; then every way of cutting gives the same gradient. Raises TrainingError when a
         loss is not finite.
         """
+        return self._accumulate(self._passes(prompt, answers), loss)
+
+    def accumulate_apart(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids], loss: Loss
+    ) -> float:
+        """As `accumulate`, of answers each to a prompt of its own."""
+        return self._accumulate(self._passes_apart(prompts, answers), loss)
+
+    def _accumulate(self, passes: Passes, loss: Loss) -> float:
         total = 0.0
-        for members, packed in self._passes(prompt, answers):
+        for members, packed in passes:
             self.counts.add(packed)
             lengths = torch.tensor(packed.lengths, device=self.decoder.device)
-            value = loss(PassOutput(self._score(packed, self.adapter), members, lengths))
+            scores, states = self._score(packed, self.adapter)
+            value = loss(PassOutput(scores, states, members, lengths))
             number = float(value.detach())
             if not math.isfinite(number):
                 raise TrainingError(
@@ -131,26 +165,34 @@ class Learner:
         return total
 
     def step(self, learning_rate: float) -> float:
-        """One optimizer step on what was accumulated; the gradient norm before clipping.
+        """One optimizer step on what was accumulated; the adapter's gradient norm before clipping.
 
         Raises TrainingError, before anything changes, when the gradient is not finite or when a
         trained tensor has none.
         """
-        parameters = list(self.adapter.parameters())
         self._check_gradients()
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm))
-        if not norm < float("inf"):
+        groups = self.optimizer.param_groups
+        norms = [
+            float(torch.nn.utils.clip_grad_norm_(group["params"], self.max_grad_norm))
+            for group in groups
+        ]
+        if not all(map(math.isfinite, norms)):
             self.optimizer.zero_grad()
             raise TrainingError(
-                f"the gradient norm is {norm} after {self.steps} optimizer steps. Lower "
+                f"the gradient norm is {sum(norms)} after {self.steps} optimizer steps. Lower "
                 f"training.lr, or raise kl_coefficient."
             )
-        for group in self.optimizer.param_groups:
+        for group in groups:
             group["lr"] = learning_rate
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.steps += 1
-        return norm
+        return norms[0]
+
+    def train_too(self, parameters: Iterable[Tensor]) -> None:
+        """Let the optimizer train ``parameters`` beside the adapter. Their gradient is limited by
+        itself, so that a large one does not shorten the adapter's steps."""
+        self.optimizer.add_param_group({"params": list(parameters)})
 
     @contextmanager
     def counting(self) -> Iterator[PassCounts]:
@@ -158,19 +200,19 @@ class Learner:
         self.counts = PassCounts()
         yield self.counts
 
-    def _score(self, packed: Pack, adapter: Adapter | None) -> TokenScores:
+    def _score(self, packed: Pack, adapter: Adapter | None) -> tuple[TokenScores, Tensor]:
         states = self.decoder.states(packed, adapter, recompute=self.settings.recompute)
-        return score_tokens(
+        scores = score_tokens(
             states,
             self.decoder.head,
             packed.targets,
             temperature=self.settings.temperature,
             chunk=self.settings.chunk,
+            entropy_gradient=self.settings.entropy_gradient,
         )
+        return scores, states
 
-    def _passes(
-        self, prompt: Sequence[int], answers: Sequence[Ids]
-    ) -> Iterator[tuple[tuple[int, ...], Pack]]:
+    def _passes(self, prompt: Sequence[int], answers: Sequence[Ids]) -> Passes:
         plan = plan_passes(
             len(prompt),
             [len(a) for a in answers],
@@ -181,6 +223,15 @@ class Learner:
             self._on_fallback(plan.reason)
         for members in plan.passes:
             yield members, pack(prompt, [answers[i] for i in members], self.decoder.device)
+
+    def _passes_apart(self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids]) -> Passes:
+        if not answers:
+            return
+        lengths = [len(p) + len(a) for p, a in zip(prompts, answers, strict=True)]
+        prefix = shared_prefix(prompts)
+        for members in plan_apart(prefix, lengths, micro_batch=self.settings.micro_batch):
+            own = [prompts[i] for i in members], [answers[i] for i in members]
+            yield members, pack_apart(*own, self.decoder.device)
 
     def _check_gradients(self) -> None:
         if self._gradients_checked:

@@ -1,8 +1,9 @@
-"""Packing the answers to one prompt into one pass.
+"""Packing several answers into one pass, where they share what their prompts begin with.
 
-Notation: a pack holds a prompt of P tokens and K answers; answer k has n_k tokens. The last token
-of an answer is predicted, never read, so the answer contributes n_k − 1 input rows. T = P + Σ(n_k −
-1) rows are computed, and N = Σ n_k of the states predict an answer token.
+Notation: a pack holds a prefix of P tokens and K answers; answer k has n_k tokens. Answers to one
+prompt share all of it. The last token of an answer is predicted, never read, so an answer to the
+prefix contributes n_k − 1 input rows, and one whose prompt goes on after the prefix that many more.
+T rows are computed, and N = Σ n_k of the states predict an answer token.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from trainer.prefix import shared_prefix
 
 Ids = npt.NDArray[np.int32]
 
@@ -35,7 +38,7 @@ class Suffixes:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """One pass: the prompt once, then each answer's rows.
+    """One pass: the prefix once, then each answer's rows.
 
     ``tokens`` (T,) and ``positions`` (T,) are the inputs: every answer continues at position P.
     ``states`` (N,) picks the row whose output predicts each answer token, ``targets`` (N,) are
@@ -69,27 +72,40 @@ def packed_rows(prompt: int, lengths: Sequence[int]) -> int:
 
 
 def pack(prompt: Sequence[int], answers: Sequence[Ids], device: torch.device) -> Pack:
-    """Lay out one pass. Every answer has at least one token, and so has the prompt."""
-    if not len(prompt) or any(len(a) == 0 for a in answers):
+    """Lay out one pass of answers to one prompt. Both have at least one token each."""
+    return pack_apart([prompt] * len(answers), answers, device)
+
+
+def pack_apart(
+    prompts: Sequence[Sequence[int]], answers: Sequence[Ids], device: torch.device
+) -> Pack:
+    """Lay out one pass of answers (K), each to its own of ``prompts`` (K).
+
+    What the prompts begin with alike is the pack's prefix; the rest of a prompt is read as the
+    beginning of its answer's rows. Every answer has at least one token, and so has every prompt.
+    """
+    if not answers or not all(map(len, prompts)) or not all(map(len, answers)):
         raise ValueError("the prompt and every answer must have at least one token")
-    prefix = len(prompt)
-    inputs = [np.asarray(prompt, np.int64), *(a[:-1].astype(np.int64) for a in answers)]
-    positions = [np.arange(prefix), *(prefix + np.arange(len(a) - 1) for a in answers)]
-    starts = prefix + np.cumsum([0] + [len(a) - 1 for a in answers])[:-1]
-    states = [
-        np.concatenate([[prefix - 1], start + np.arange(len(a) - 1)])
-        for start, a in zip(starts, answers, strict=True)
-    ]
+    prefix = shared_prefix(prompts)
+    rests = [np.asarray(p[prefix:], np.int64) for p in prompts]
+    rows = [len(r) + len(a) - 1 for r, a in zip(rests, answers, strict=True)]
+    starts = prefix + np.cumsum([0, *rows])[:-1]
+    states = []
+    for start, rest, answer in zip(starts, rests, answers, strict=True):
+        at = start + len(rest) - 1 + np.arange(len(answer))
+        # The row before the first answer token is the prefix's last one where no prompt is left.
+        at[0] = at[0] if len(rest) else prefix - 1
+        states.append(at)
 
     def tensor(parts: Sequence[npt.NDArray[np.integer]]) -> Tensor:
-        whole = np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
-        return torch.from_numpy(whole).to(device)
+        return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
 
+    own = [np.concatenate([r, a[:-1]]) for r, a in zip(rests, answers, strict=True)]
     return Pack(
-        tokens=tensor(inputs),
-        positions=tensor(positions),
+        tokens=tensor([np.asarray(prompts[0][:prefix], np.int64), *own]),
+        positions=tensor([np.arange(prefix), *(prefix + np.arange(n) for n in rows)]),
         prefix=prefix,
-        suffixes=_suffixes([len(a) - 1 for a in answers if len(a) > 1], device),
+        suffixes=_suffixes([n for n in rows if n], device),
         states=tensor(states),
         targets=tensor(list(answers)),
         lengths=tuple(len(a) for a in answers),

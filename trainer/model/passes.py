@@ -57,6 +57,19 @@ def plan_passes(
     return PassPlan(tuple(tuple(p) for p in passes), reason)
 
 
+def plan_apart(
+    prefix: int, lengths: Sequence[int], *, micro_batch: int
+) -> tuple[tuple[int, ...], ...]:
+    """Cut texts of ``lengths`` tokens, prompt and answer together, of which the first ``prefix``
+    are alike, into passes of at most ``micro_batch`` rows. One text alone always makes a pass: its
+    rows cannot be cut."""
+    own = [n - prefix for n in lengths]
+    order = sorted(range(len(own)), key=lambda i: (-own[i], i))
+    passes = _fill(prefix, own, order, micro_batch, len(own))
+    even = _fill(prefix, own, order, micro_batch, -(-len(own) // len(passes)))
+    return tuple(tuple(p) for p in (even if len(even) == len(passes) else passes))
+
+
 def _fill(
     prompt: int, lengths: Sequence[int], order: Sequence[int], micro_batch: int, most: int
 ) -> list[list[int]]:

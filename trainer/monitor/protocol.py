@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from trainer.chat.messages import PromptLine
+from trainer.health.audit import AuditFlag
+from trainer.health.findings import Finding
 from trainer.rollout.answers import Answer
 
 SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped"]
@@ -35,7 +37,8 @@ class Trajectory:
     """One answer with all that was decided about it.
 
     ``reward`` is the one trained on; ``reward_raw`` is the program's own. ``trained`` tells whether
-    the answer entered the loss; when it did not, ``skip_reason`` says why.
+    the answer entered the loss; when it did not, ``skip_reason`` says why. ``audit`` are the signs
+    of a gamed reward that were found in its text.
     """
 
     member: int
@@ -47,6 +50,7 @@ class Trajectory:
     advantage: float
     trained: bool
     skip_reason: SkipReason | None
+    audit: tuple[AuditFlag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. ``output`` is the exported adapter, when there is one."""
+    """How a run ended. ``output`` is the exported adapter, when there is one; ``findings`` are what
+    is wrong with the run's metrics by then, most important first."""
 
     status: Literal["completed", "stopped", "failed"]
     updates: int
     output: str | None
     message: str
+    findings: Sequence[Finding] = ()
 
 
 class Monitor(Protocol):

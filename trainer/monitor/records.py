@@ -67,6 +67,7 @@ def rollout_record(
         "advantage": trajectory.advantage,
         "trained": trajectory.trained,
         "skip_reason": trajectory.skip_reason,
+        "audit": trajectory.audit,
     }
     if with_text:
         body |= _text("completion", answer.text, max_text_chars)

@@ -1,4 +1,7 @@
-"""Continuous batching: answers start in a slot as soon as another answer has left it."""
+"""Continuous batching: answers start in a slot as soon as another answer has left it.
+
+What all prompts of a call begin with (a chat template's head, a system message) is decoded once.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,15 @@ from trainer.chat.vocabulary import Vocabulary
 from trainer.errors import RetrogradError
 from trainer.llama.batch import TokenBatch
 from trainer.llama.context import LlamaContext
+from trainer.prefix import shared_prefix
 from trainer.rollout.answers import Answer, SamplingSettings
 from trainer.rollout.sampling import draw
 
 Logits = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
+
+_LEAST_SAVED = 16
+"""Tokens. A common prefix costs a decode of its own, and saves itself for each further prompt."""
 
 
 class RolloutStopped(RetrogradError):  # noqa: N818  (a request that was met, not a failure)
@@ -27,12 +34,16 @@ class RolloutStopped(RetrogradError):  # noqa: N818  (a request that was met, no
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How the context is divided: sequences 0 to ``slots`` − 1 are answers under way, the next
-    ``prompt_sequences`` are prompts with members that have not started, and ``cells`` tokens fit
-    in all."""
+    ``prompt_sequences`` are prompts with members that have not started, the last one is what all
+    prompts begin with, and ``cells`` tokens fit in all."""
 
     slots: int
     prompt_sequences: int
     cells: int
+
+    @property
+    def prefix_sequence(self) -> int:
+        return self.slots + self.prompt_sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,8 @@ class ContinuousBatching:
         self._free_slots = list(range(layout.slots))[::-1]
         first = layout.slots
         self._free_prompt_sequences = list(range(first, first + layout.prompt_sequences))[::-1]
-        self._free_cells = layout.cells
+        self._prefix = _worth_sharing(prompts)
+        self._free_cells = layout.cells - self._prefix
         self._batch = TokenBatch(context.n_batch)
         shape = (layout.slots, settings.max_new_tokens)
         self._tokens = np.zeros(shape, np.int32)
@@ -95,6 +107,7 @@ class ContinuousBatching:
         self, on_progress: Progress | None, should_stop: Callable[[], bool] | None
     ) -> list[list[Answer]]:
         done = 0
+        self._prefill_prefix()
         while self._pending or self._running:
             if should_stop is not None and should_stop():
                 raise RolloutStopped("sampling was stopped before all answers had ended")
@@ -120,7 +133,7 @@ class ContinuousBatching:
         while self._pending and self._free_slots:
             request = self._pending[0]
             if request.prompt not in self._live:
-                if not self._room(len(self._prompts[request.prompt])):
+                if not self._room(self._own_cells(request.prompt)):
                     break
                 self._reserve_prompt(request.prompt)
                 opened.append(request.prompt)
@@ -140,7 +153,13 @@ class ContinuousBatching:
     def _reserve_prompt(self, prompt: int) -> None:
         sequence = self._free_prompt_sequences.pop()
         self._live[prompt] = _LivePrompt(sequence, waiting=self._members[prompt])
-        self._free_cells -= len(self._prompts[prompt])
+        self._free_cells -= self._own_cells(prompt)
+        if self._prefix:
+            self._context.copy_sequence(self._layout.prefix_sequence, sequence)
+
+    def _own_cells(self, prompt: int) -> int:
+        """The cells that a prompt needs beyond those of the common prefix."""
+        return len(self._prompts[prompt]) - self._prefix
 
     def _reserve_slot(self, request: _Request) -> int:
         slot = self._free_slots.pop()
@@ -166,11 +185,22 @@ class ContinuousBatching:
         assert logits is not None, "a prompt is decoded before its members start"
         return logits
 
+    def _prefill_prefix(self) -> None:
+        tokens = np.asarray(self._prompts[0][: self._prefix] if self._prefix else (), np.int32)
+        for start in range(0, self._prefix, self._batch.capacity):
+            part = tokens[start : start + self._batch.capacity]
+            self._batch.clear()
+            positions = np.arange(start, start + len(part))
+            self._batch.add(part, positions, self._layout.prefix_sequence, 0)
+            self._context.decode(self._batch)
+
     def _prefill(self, opened: Sequence[int]) -> None:
-        """Decode whole prompts, cut into batches, and keep the logits after each last token."""
-        lengths = [len(self._prompts[prompt]) for prompt in opened]
-        tokens = np.concatenate([np.asarray(self._prompts[p], np.int32) for p in opened])
-        positions = np.concatenate([np.arange(length) for length in lengths])
+        """Decode prompts after the common prefix, cut into batches, and keep the logits after each
+        last token."""
+        own = [np.asarray(self._prompts[p][self._prefix :], np.int32) for p in opened]
+        lengths = [len(part) for part in own]
+        tokens = np.concatenate(own)
+        positions = np.concatenate([self._prefix + np.arange(length) for length in lengths])
         sequences = np.repeat([self._live[prompt].sequence for prompt in opened], lengths)
         wanted = np.zeros(len(tokens), np.int8)
         wanted[np.cumsum(lengths) - 1] = 1
@@ -225,4 +255,13 @@ class ContinuousBatching:
         live.running -= 1
         if live.running == 0 and live.waiting == 0:
             del self._live[request.prompt]
-            self._free_cells += len(self._prompts[request.prompt])
+            self._free_cells += self._own_cells(request.prompt)
+
+
+def _worth_sharing(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with alike, where decoding them once saves something. Each
+    prompt keeps a token of its own, whose logits its answers begin with."""
+    if len(prompts) < 2:
+        return 0
+    common = min(shared_prefix(prompts), min(map(len, prompts)) - 1)
+    return common if common * (len(prompts) - 1) >= _LEAST_SAVED else 0

@@ -32,8 +32,8 @@ def plan_layout(
 
     Room for twice the prompts of full groups is added: the slow members of earlier groups keep
     their prompts while the next groups start. Where even that is not enough an answer waits for
-    cells; it never fails, and its tokens are the same. Of 256, the last two wait as well: llama.cpp
-    has no more sequences than that, and prompts need one.
+    cells; it never fails, and its tokens are the same. Of 256, the last three wait as well:
+    llama.cpp has 255 sequences, and a prompt needs one, and what all prompts share another.
 
     Raises:
         ConfigError: ``concurrency`` is outside 1 to 256, or the longest prompt leaves no room for
@@ -50,12 +50,12 @@ def plan_layout(
             f"max_new_tokens = {max_new_tokens} a context of {needed} is needed: raise ctx to "
             f"{needed}, shorten the prompt, or lower max_new_tokens"
         )
-    slots = min(concurrency, MAX_SEQUENCES - 1)  # one sequence is left for a prompt
+    slots = min(concurrency, MAX_SEQUENCES - 2)
     full_groups = math.ceil(slots / group_size)
     prompts = min(slots, 2 * full_groups + 1)
     return Layout(
         slots=slots,
-        prompt_sequences=min(full_groups + 1, MAX_SEQUENCES - slots),
+        prompt_sequences=min(full_groups + 1, MAX_SEQUENCES - 1 - slots),
         cells=max(slots * max_new_tokens + prompts * max_prompt_tokens, ctx),
     )
 
@@ -104,7 +104,7 @@ class RolloutEngine:
                     self.model,
                     n_ctx=self._layout.cells,
                     n_batch=N_BATCH,
-                    n_seq_max=self._layout.slots + self._layout.prompt_sequences,
+                    n_seq_max=self._layout.prefix_sequence + 1,
                     exact=exact,
                     threads=threads,
                 )
@@ -114,7 +114,7 @@ class RolloutEngine:
 
     @property
     def concurrency(self) -> int:
-        """How many answers are generated at once: what was asked for, or llama.cpp's 254."""
+        """How many answers are generated at once: what was asked for, or llama.cpp's 253."""
         return self._layout.slots
 
     @contextmanager

@@ -38,6 +38,42 @@ max_new_tokens = 8
 seed = 42
 """
 
+PPO = """\
+[run]
+algorithm = "ppo"
+
+[model]
+path = "base.gguf"
+
+[output]
+path = "out/adapter.gguf"
+
+[training]
+ctx = 64
+threads = 1
+
+[audit]
+enabled = false
+
+[ppo]
+prompts = "prompts.jsonl"
+reward_command = ["python3", "reward.py"]
+updates = 3
+rollout_batch_size = 4
+minibatches = 2
+ppo_epochs = 1
+clip_range = 0.2
+kl_coefficient = 0.05
+kl_anchor = "reference"
+reward_mode = "oneshot"
+
+[ppo.sampling]
+temperature = 1.0
+top_p = 1.0
+max_new_tokens = 8
+seed = 42
+"""
+
 REWARD = """\
 import json, sys
 for line in sys.stdin:
@@ -69,3 +105,8 @@ def project(tmp_path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def config_text() -> str:
     return CONFIG
+
+
+@pytest.fixture(scope="session")
+def ppo_text() -> str:
+    return PPO

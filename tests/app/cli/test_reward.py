@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+
+import pytest
+import reward_models
+
 
 def test_every_line_of_the_conversation_is_shown(retrograd, project):
     done = retrograd("reward", "test", project(answer="5"), "--limit", "2")
@@ -39,3 +44,54 @@ def test_a_program_that_breaks_the_protocol_ends_with_its_line_and_status_1(retr
     assert "loading" in done.stderr
     assert "\x1b" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory):
+    """The folder of a small classifier, with a window for the longest of the made-up answers."""
+    folder = reward_models.train_chat_scorer(tmp_path_factory.mktemp("scorer"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 256}))
+    return folder
+
+
+def ppo_with_model(text, scorer, *, program):
+    lines = text.splitlines()
+    if not program:
+        lines = [line for line in lines if not line.startswith("reward_")]
+    return "\n".join([*lines, "[ppo.reward_model]", f'path = "{scorer}"', "weight = 0.5"])
+
+
+def test_the_scores_of_a_reward_model_are_shown(retrograd, project, ppo_text, scorer):
+    config = project(ppo_with_model(ppo_text, scorer, program=False), answer="5")
+    done = retrograd("reward", "test", config, "--limit", "1")
+    assert done.returncode == 0, done.stderr
+    shown = [line for line in done.stdout.splitlines() if line.endswith("  to  2+3?")]
+    assert len(shown) == 4
+    for line in shown:
+        reward, part = line.split(" (reward_model ")
+        assert float(reward) == pytest.approx(0.5 * float(part.split(")")[0]), rel=1e-4)
+    assert ": 5  to  2+3?" in shown[0]
+    assert ": (an empty answer)  to  2+3?" in shown[2]
+    assert "4 answers scored" in done.stdout
+    assert "→" not in done.stdout, "a model is sent no lines"
+
+
+def test_beside_a_program_both_scores_are_shown(retrograd, project, ppo_text, scorer):
+    config = project(ppo_with_model(ppo_text, scorer, program=True), answer="5")
+    done = retrograd("reward", "test", config, "--limit", "1")
+    assert done.returncode == 0, done.stderr
+    assert sum(line.startswith("→") for line in done.stdout.splitlines()) == 4
+    first = next(line for line in done.stdout.splitlines() if ": 5  to  2+3?" in line)
+    reward, rest = first.split(" (program 1, reward_model ")
+    assert float(reward) == pytest.approx(1 + 0.5 * float(rest.split(")")[0]), rel=1e-4)
+
+
+def test_a_run_without_rewards_has_none_to_try(retrograd, tmp_path):
+    (tmp_path / "sft.toml").write_text(
+        '[run]\nalgorithm = "sft"\n[model]\npath = "m.gguf"\n[output]\npath = "a.gguf"\n'
+        '[sft]\ndata = "rows.jsonl"\n'
+    )
+    done = retrograd("reward", "test", tmp_path / "sft.toml")
+    assert done.returncode == 2
+    assert "which has no rewards" in done.stderr

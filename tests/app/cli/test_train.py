@@ -184,9 +184,15 @@ def test_ctrl_c_while_the_run_prepares_ends_it_without_a_result(retrograd, run, 
     assert gone(int((tmp_path / "reward.pid").read_text()))
 
 
-def test_ctrl_c_ends_a_check_as_well(retrograd, run, tmp_path):
-    config = run(reward=interrupting(0, signal.SIGINT))
-    done = retrograd("check", config, "--sample", "1")
-    assert done.returncode == 130, done.stdout + done.stderr
-    assert done.stderr == "Stopped.\n"
+ENDINGS = [(signal.SIGINT, 130, "Stopped.\n"), (signal.SIGTERM, 143, "Stopped at once.\n")]
+
+
+@pytest.mark.parametrize("command", [("check",), ("reward", "test")])
+@pytest.mark.parametrize(("number", "status", "said"), ENDINGS)
+def test_a_signal_ends_a_check_and_a_trial_as_well_and_their_reward_program(
+    retrograd, run, tmp_path, command, number, status, said
+):
+    done = retrograd(*command, run(reward=interrupting(0, number)))
+    assert done.returncode == status, done.stdout + done.stderr
+    assert done.stderr == said
     assert gone(int((tmp_path / "reward.pid").read_text()))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pty
@@ -10,10 +11,20 @@ import threading
 import pytest
 
 from app.terminal import TerminalMonitor
+from trainer.health.findings import Finding
 from trainer.monitor import Event, Outcome
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold]5[/bold]\nnext \u202eline"
 DONE = Outcome("completed", 24, "runs/adapter.gguf", "")
+FINDING = Finding(
+    metric="critic/explained_variance",
+    state="watch",
+    value=-0.25,
+    bound="below 0",
+    since=20,
+    what="The critic misleads the advantages.",
+    change="Raise ppo.critic.value_epochs.",
+)
 
 
 def play(monitor, info, group, values):
@@ -46,6 +57,57 @@ def test_in_a_log_file_each_update_is_one_line_that_stands_alone(info, group, va
     assert "warning: fell back to 4␛[31m answers" in lines
     assert "  reward: 0.400 → 0.800 (+0.400), first → last" in lines
     assert "\x1b" not in stream.getvalue()
+
+
+def play_ppo(monitor, info, group, values):
+    """A run of one update, in which each prompt has one answer, that leaves a finding."""
+    with monitor:
+        monitor.run_started(info)
+        answers = {"2 + 2?": ("4", 1.0), "3 + 3?": ("It is 6.", 0.5), "1 + 5?": ("7", 0.2)}
+        groups = [group(answer, question=question) for question, answer in answers.items()]
+        monitor.trajectories(1, groups)
+        monitor.metrics(1, "trained", values | {"critic/explained_variance": -0.25})
+        monitor.run_finished(dataclasses.replace(DONE, findings=[FINDING]))
+
+
+def test_a_ppo_run_in_a_log_file(ppo_info, group, values):
+    stream = io.StringIO()
+    play_ppo(TerminalMonitor(stream), ppo_info, group, values)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "run addition: PPO, 24 updates"
+    assert any(line.startswith("  critic: share of the returns' variance") for line in lines)
+    assert "dead groups" not in stream.getvalue()
+    first = next(i for i, line in enumerate(lines) if line.startswith("update 1/24"))
+    assert "reward 0.412, critic -0.25, grad norm 0.83, clipped 6.2%" in lines[first]
+    assert lines[first + 1 : first + 5] == [
+        "  prompt: 2 + 2?",
+        "  best answer, reward 1.000: 4",
+        "  prompt: 1 + 5?",
+        "  worst answer, reward 0.200: 7",
+    ]
+    assert lines[-1] == (
+        "  health: critic/explained_variance is -0.25, below 0, since update 20. The critic "
+        "misleads the advantages. Raise ppo.critic.value_epochs."
+    )
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_ppo_run_on_a_terminal(monkeypatch, ppo_info, group, values, columns):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output = on_a_terminal(
+        monkeypatch, columns, lambda s: play_ppo(TerminalMonitor(s), ppo_info, group, values)
+    )
+    lines = [line.rstrip() for line in re.split("[\r\n]+", SEQUENCES.sub("", output))]
+    assert all(len(line) <= columns for line in lines)
+    assert re.search(r"1/24 +0\.412 +-0\.25 +0\.83 +6\.2% +0\.0021 +11\.2 +0%", "\n".join(lines))
+    assert [line for line in lines if line[:4].strip() in tuple("╭│╰")] == [
+        "   ╭ prompt            2 + 2?",
+        "   │ best       1.000  4",
+        "   │ prompt            1 + 5?",
+        "   ╰ worst      0.200  7",
+    ]
+    health = " ".join(" ".join(lines[lines.index(" Health") + 1 :]).split())
+    assert health == "• " + FINDING.message, "folded, and nothing is lost"
 
 
 def test_a_newcomer_is_told_why_no_loss_is_shown(info, group, values):
@@ -110,21 +172,23 @@ def test_on_a_terminal_rows_fit_bars_move_and_answers_are_harmless(
 
 
 @pytest.mark.parametrize(
-    ("stage", "shown"),
+    ("algorithm", "stage", "shown"),
     [
-        ("prepare", "1/4 steps"),
-        ("generate", "1/4 answers"),
-        ("reward", "1/4 answers"),
-        ("score", "1/4 groups"),
-        ("train", "1/4 steps"),
+        ("grpo", "prepare", "1/4 steps"),
+        ("grpo", "generate", "1/4 answers"),
+        ("grpo", "reward", "1/4 answers"),
+        ("grpo", "score", "1/4 groups"),
+        ("grpo", "train", "1/4 steps"),
+        ("ppo", "score", "1/4 answers"),
+        ("ppo", "train", "1/4 steps"),
     ],
 )
-def test_the_bar_of_a_stage_says_what_it_counts(monkeypatch, info, stage, shown):
+def test_the_bar_of_a_stage_says_what_it_counts(monkeypatch, info, algorithm, stage, shown):
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     def start(stream):
         with TerminalMonitor(stream) as monitor:
-            monitor.run_started(info)
+            monitor.run_started(dataclasses.replace(info, algorithm=algorithm))
             monitor.progress(stage, 1, 4)
 
     assert shown in SEQUENCES.sub("", on_a_terminal(monkeypatch, 80, start))

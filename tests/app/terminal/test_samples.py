@@ -3,25 +3,34 @@ from __future__ import annotations
 from app.terminal.samples import answer_text, choose, is_due
 
 
+def shown(groups):
+    return [(s.label, s.prompt, s.answer.answer.text) for s in choose(groups)]
+
+
 def test_the_group_that_differs_most_shows_its_best_and_worst(group):
-    dull = group(("a", 0.5), ("b", 0.6))
+    dull = group(("a", 5.0), ("b", 5.1))
     telling = group(("bad", -1.0), ("good", 1.0), ("middling", 0.0), question="What is 2 + 3?")
-    sample = choose([dull, telling])
-    assert sample.prompt == "What is 2 + 3?"
-    assert [(label, t.answer.text) for label, t in sample.answers] == [
-        ("best", "good"),
-        ("worst", "bad"),
+    assert shown([dull, telling]) == [
+        ("best", "What is 2 + 3?", "good"),
+        ("worst", "What is 2 + 3?", "bad"),
     ]
 
 
 def test_where_all_score_alike_one_answer_is_enough(group):
-    sample = choose([group(("x", 0.0), ("y", 0.0))])
-    assert [(label, t.answer.text) for label, t in sample.answers] == [("all alike", "x")]
+    assert shown([group(("x", 0.0), ("y", 0.0))]) == [("all alike", "2 + 3?", "x")]
+
+
+def test_where_each_prompt_has_one_answer_the_best_and_the_worst_are_of_the_update(group):
+    answers = {"2 + 2?": ("4", 1.0), "1 + 5?": ("about 7", 0.0), "3 + 3?": ("It is 6.", 0.5)}
+    groups = [group(answer, question=question) for question, answer in answers.items()]
+    assert shown(groups) == [("best", "2 + 2?", "4"), ("worst", "1 + 5?", "about 7")]
+    assert shown(groups[1:2] * 2) == [("all alike", "1 + 5?", "about 7")]
+    assert shown(groups[:1]) == [("only", "2 + 2?", "4")]
 
 
 def test_there_may_be_nothing_to_show(group):
-    assert choose([]) is None
-    assert choose([group()]) is None
+    assert choose([]) == []
+    assert choose([group()]) == []
 
 
 def test_an_answer_says_when_it_is_empty_or_cut_off(group):

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import chain, repeat
 
 import pytest
 
 from app.terminal.history import RunHistory
-from app.terminal.summary import headline, summary_rows
+from app.terminal.summary import headline, summarise, summary_rows
+from trainer.health.findings import Finding
 from trainer.monitor import Outcome
 
 
 @pytest.fixture
 def history(info) -> RunHistory:
-    times = iter([0.0, *[1.0] * 10, 232.0])
+    times = chain([0.0], [1.0] * 10, repeat(232.0))
     history = RunHistory(info, lambda: next(times))
     for update in range(1, 11):
         history.add(update, "trained", {"reward/mean": 0.2 if update <= 5 else 0.5})
@@ -46,3 +48,14 @@ def test_a_run_without_a_result_says_why(history):
         "none was written: no optimizer step was made"
     )
     assert headline(history, outcome).startswith("Stopped after 2 of 24 updates")
+
+
+def test_what_is_wrong_with_the_metrics_is_said_without_control_characters(history):
+    finding = Finding(
+        "completions/truncation_fraction", "watch", 0.7, "above 0.5", 3, "Cut\x1b[2J.", "Raise it."
+    )
+    outcome = Outcome("completed", 24, None, "", (finding,))
+    assert summarise(history, outcome, None).health == [
+        "completions/truncation_fraction is 0.7, above 0.5, since update 3. Cut␛[2J. Raise it."
+    ]
+    assert summarise(history, Outcome("completed", 24, None, ""), None).health == []

@@ -286,6 +286,6 @@ def test_zero_never_stops(model, tmp_path):
     recorder = train(tmp_path, model, rewards(DEAD), changes)
     assert recorder.outcome.updates == 30
     assert recorder.outcome.message == (
-        "no group carried signal in any update, so there is nothing to export"
+        "no answer carried signal in any update, so there is nothing to export"
     )
     assert recorder.outcome.output is None

@@ -219,7 +219,7 @@ def test_steps_are_made_at_the_scheduled_rate(model, tmp_path, changes, rates):
     with opened(config) as session:
         for update in range(1, 5):
             before = session.adapter.state()
-            session.grpo.update(update)
+            session.loop.update(update)
             after = session.adapter.state()
             moves.append(sum(float((after[n] - before[n]).square().sum()) for n in after) ** 0.5)
     assert moves == pytest.approx([1e-3 * rate for rate in rates], rel=1e-3)
@@ -269,10 +269,10 @@ def test_a_loss_that_is_not_finite_keeps_the_last_completed_update(model, tmp_pa
 def test_a_failed_update_gives_back_the_adapter_it_started_from(model, tmp_path):
     config = write_run(tmp_path, model, rewards(LIVE, [3e38, -3e38, 0.0, 0.0]), {"grpo.updates": 2})
     with opened(config) as session:
-        session.grpo.update(1)
+        session.loop.update(1)
         before = session.adapter.state()
         with pytest.raises(TrainingError, match="the loss is"):
-            session.grpo.train()
+            session.loop.train()
         after = session.adapter.state()
     assert all(np.array_equal(after[name], value) for name, value in before.items())
-    assert (session.grpo.completed, session.grpo.trained) == (1, 1)
+    assert (session.loop.completed, session.loop.trained) == (1, 1)

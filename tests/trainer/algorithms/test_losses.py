@@ -147,3 +147,51 @@ def test_a_long_answer_weighs_each_token_like_a_short_one():
     ).terms
     (terms.sum() / (2 * 1024)).backward()
     assert logprobs.grad.abs().unique().tolist() == pytest.approx([1 / 2048])
+
+
+def test_surrogate_gradient_on_both_sides_of_the_clip():
+    """d/dx of −min(ρA, clip(ρ) A) is −ρA where the clip leaves it, and 0 where it does not."""
+    ratios = [0.5, 0.5, 0.9, 1.5, 1.5]
+    logprobs = torch.tensor([math.log(r) for r in ratios], dtype=F64, requires_grad=True)
+    advantages = torch.tensor([2.0, -2.0, -3.0, 2.0, -2.0], dtype=F64)
+
+    def loss(x):
+        return losses.clipped_surrogate(
+            x, torch.zeros(5, dtype=F64), advantages, torch.tensor([5]), low=0.2, high=0.2
+        ).terms
+
+    assert torch.autograd.gradcheck(loss, (logprobs,))
+    gradient = torch.autograd.grad(loss(logprobs).sum(), logprobs)[0]
+    assert gradient.tolist() == pytest.approx([-1.0, 0.0, 2.7, 0.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "target", "loss", "gradient"),
+    [
+        (1.0, 1.0, 3.0, 2.0, -2.0),  # 0.5 · 2², not moved
+        (1.1, 1.0, 3.0, 1.805, -1.9),  # 0.5 · 1.9², inside the range
+        (2.0, 1.0, 3.0, 1.62, 0.0),  # toward the return: 0.5 · (1.2 − 3)², held, no gradient
+        (0.0, 1.0, 3.0, 4.5, -3.0),  # away from it: 0.5 · 3² and not 0.5 · (0.8 − 3)²
+        (5.0, 1.0, 3.0, 2.0, 2.0),  # past it: 0.5 · 2² against 0.5 · 1.8², so not held
+        (-2.0, -1.0, -3.0, 1.62, 0.0),  # the mirror of the third
+    ],
+)
+def test_value_loss_by_hand(value, old, target, loss, gradient):
+    values = one(value).requires_grad_()
+    terms = losses.clipped_value_loss(values, one(old), one(target), clip=0.2)
+    assert terms.item() == pytest.approx(loss)
+    assert torch.autograd.grad(terms.sum(), values)[0].item() == pytest.approx(gradient)
+
+
+def test_value_loss_gradient_against_finite_differences():
+    torch.manual_seed(2)
+    values = torch.randn(40, dtype=F64, requires_grad=True)
+    old = values.detach() + 0.3 * torch.randn(40, dtype=F64)
+    returns = torch.randn(40, dtype=F64)
+
+    def loss(x):
+        return losses.clipped_value_loss(x, old, returns, clip=0.2)
+
+    assert torch.autograd.gradcheck(loss, (values,))
+    gradient = torch.autograd.grad(loss(values).sum(), values)[0]
+    assert 0 < int((gradient == 0).sum()) < 40  # some held, some not

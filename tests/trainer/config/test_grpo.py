@@ -31,6 +31,7 @@ def test_defaults_are_the_documented_ones(load):
     assert (grpo.baseline, grpo.importance_sampling_level) == ("mean", "token")
     assert (grpo.prompt_order, grpo.max_stalled_updates) == ("sequential", 25)
     assert (grpo.overlong_penalty, grpo.kl_schedule, grpo.dynamic_sampling) == (None,) * 3
+    assert grpo.reward_model is None
     assert (grpo.judge, grpo.judge_weight, grpo.judge_failure) == (None, None, "drop_group")
     assert grpo.max_judge_dropped_fraction == 0.5
 

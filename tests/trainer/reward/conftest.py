@@ -1,5 +1,7 @@
 """Real reward programs in a temporary folder, and a check that none outlives its test."""
 
+import json
+import shutil
 import textwrap
 import uuid
 
@@ -104,3 +106,32 @@ def answering(open_program):
         return open_program(GREET + function + BATCHES, **options)
 
     return open_
+
+
+@pytest.fixture(scope="session")
+def chat_scorer(tmp_path_factory):
+    """A trained decoder with one label and a chat template; not to be changed."""
+    import reward_models
+
+    return reward_models.train_chat_scorer(tmp_path_factory.mktemp("chat-scorer"))
+
+
+@pytest.fixture(scope="session")
+def pair_scorer(tmp_path_factory):
+    """A trained encoder with two labels that reads pairs; not to be changed."""
+    import reward_models
+
+    return reward_models.train_pair_scorer(tmp_path_factory.mktemp("pair-scorer"))
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of a model's folder, with keys of its config.json changed."""
+
+    def copy(folder, config=None):
+        to = shutil.copytree(folder, tmp_path / "copy")
+        file = to / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | (config or {})))
+        return to
+
+    return copy

@@ -1,0 +1,105 @@
+"""The critic: a linear estimate of the rewards that are still to come, from the decoder's states.
+
+Notation: a batch has N answer tokens; ``features`` (N, width) are the decoder's normalised last
+hidden states *before* each of them, so a token's value knows nothing of the token itself.
+``returns`` (N,) are what the values are fitted to, in units of the reward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+_STEADY = 1e-2
+"""A feature that varies less than this part of the average one is scaled as if it varied so."""
+_BIAS_RATE = 10.0
+"""How many times faster b learns than a weight: it stands alone, and they are hundreds."""
+
+
+class Critic(Protocol):
+    """``shared`` tells whether the value loss is part of the policy's loss and trains the adapter;
+    otherwise `fit` is all that changes the critic."""
+
+    shared: ClassVar[bool]
+
+    def values(self, features: Tensor) -> Tensor:
+        """The values (N,) of the states ``features`` (N, width)."""
+        ...
+
+    def fit(self, features: Tensor, returns: Tensor) -> None:
+        """Learn from a batch whose advantages were taken already."""
+        ...
+
+
+class ProbeCritic:
+    """V = w · (h − m) / s + b on frozen features, zero at first, fitted by full-batch Adam.
+
+    m and s are the first batch's means and deviations of each feature, times √width, and stay as
+    they are: V is linear in h all the same. Without them one step of Adam, which moves every
+    weight by the learning rate, would move V by the learning rate times the sum of a state's
+    hundreds of numbers. Adam's moments last for the run.
+    """
+
+    shared: ClassVar[bool] = False
+
+    def __init__(self, width: int, *, lr: float, epochs: int, device: torch.device) -> None:
+        self.weight = torch.zeros(width, device=device, requires_grad=True)
+        self.bias = torch.zeros((), device=device, requires_grad=True)
+        self.epochs = epochs
+        groups: list[dict[str, Any]] = [
+            {"params": [self.weight]},
+            {"params": [self.bias], "lr": lr * _BIAS_RATE},
+        ]
+        self._optimizer = torch.optim.Adam(groups, lr=lr)
+        self._mean: Tensor | None = None
+        self._scale: Tensor | None = None
+
+    def values(self, features: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._values(self._standardised(features))
+
+    def fit(self, features: Tensor, returns: Tensor) -> None:
+        """``epochs`` steps on 0.5 · mean (V − R)²."""
+        x = self._standardised(features)
+        target = returns.to(x.device)
+        for _ in range(self.epochs):
+            self._optimizer.zero_grad()
+            loss = 0.5 * (self._values(x) - target).square().mean()
+            torch.autograd.backward(loss)
+            self._optimizer.step()
+
+    def _values(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        x = features.float()
+        if self._mean is None or self._scale is None:
+            deviation = x.std(dim=0, correction=0)
+            floor = _STEADY * float(deviation.mean()) or 1.0
+            self._mean = x.mean(dim=0)
+            self._scale = deviation.clamp(min=floor) * math.sqrt(x.shape[1])
+        return (x - self._mean) / self._scale
+
+
+class SharedCritic:
+    """V = w · h + b, zero at first, on states that the adapter moves: the value loss flows through
+    them. The optimizer of the adapter makes its steps."""
+
+    shared: ClassVar[bool] = True
+
+    def __init__(self, width: int, *, device: torch.device) -> None:
+        self.weight = torch.zeros(width, device=device, requires_grad=True)
+        self.bias = torch.zeros((), device=device, requires_grad=True)
+
+    def parameters(self) -> Iterator[Tensor]:
+        yield from (self.weight, self.bias)
+
+    def values(self, features: Tensor) -> Tensor:
+        return features.float() @ self.weight + self.bias
+
+    def fit(self, features: Tensor, returns: Tensor) -> None:
+        """Nothing: the passes over the batch fit it."""

@@ -1,0 +1,134 @@
+"""The training loop, the same for every algorithm that learns from rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import psutil
+
+from trainer.algorithms import metrics
+from trainer.algorithms.groups import Group
+from trainer.algorithms.method import Method, Tools
+from trainer.algorithms.objectives import PassStats
+from trainer.algorithms.optimise import learning_rates
+from trainer.algorithms.stopwatch import Stopwatch
+from trainer.export import load_into
+from trainer.health.audit import Audit, AuditReport
+from trainer.health.findings import Watch
+from trainer.monitor.protocol import Event, GroupRecord
+
+G = TypeVar("G", bound=Group)
+
+
+@dataclass(slots=True)
+class Loop(Generic[G]):
+    """``completed`` counts the updates that are behind it, ``trained`` those of them that changed
+    the adapter."""
+
+    method: Method[G]
+    tools: Tools[G]
+    audit: Audit
+    health: Watch
+    completed: int = 0
+    trained: int = 0
+    _process: psutil.Process = field(default_factory=psutil.Process)
+
+    def __post_init__(self) -> None:
+        self._process.cpu_percent()
+
+    def train(self) -> None:
+        """Run the updates that are left, until the end or until the monitor asks to stop.
+
+        An update that fails leaves the adapter as the last completed update made it. Raises
+        TrainingError (guard, stall, non-finite numbers), RewardError, and RolloutStopped when the
+        monitor asked while answers were being written.
+        """
+        updates, adapter = self.tools.config.rollout.updates, self.tools.learner.adapter
+        while self.completed < updates and not self.tools.monitor.should_stop():
+            before = adapter.state()
+            try:
+                self.update(self.completed + 1)
+            except BaseException:
+                adapter.load_state(before)
+                raise
+
+    def update(self, update: int) -> None:
+        """Sample, score, take advantages, make the passes, report, hand the adapter over."""
+        watch = Stopwatch()
+        groups = self.method.collect(update, watch)
+        audit = self.audit.look(update, [a.text for g in groups for a in g.answers])
+        # Before the passes: should one of them fail, these answers are what explains it.
+        self.tools.monitor.trajectories(update, _records(groups, audit))
+        passes = self.method.optimise(update, groups, watch)
+        if passes:
+            with watch("swap"), load_into(self.tools.collector.engine, self.tools.learner.adapter):
+                pass
+        values = self.report(update, groups, passes, watch, audit)
+        self.completed = update
+        self.trained += bool(passes)
+        self.method.conclude(update, values, bool(passes))
+
+    def report(
+        self,
+        update: int,
+        groups: Sequence[G],
+        passes: Sequence[PassStats],
+        watch: Stopwatch,
+        audit: AuditReport | None,
+    ) -> metrics.Metrics:
+        """Tell the monitor the update's numbers, and what they warn of."""
+        config, learner = self.tools.config, self.tools.learner
+        tokens = sum(p.tokens for p in passes)
+        values = (
+            metrics.reward_metrics(groups)
+            | metrics.completion_metrics(groups)
+            | metrics.batch_metrics(groups)
+            | metrics.sampler_metrics(groups, config.training)
+            | metrics.reference_metrics(groups)
+            | metrics.throughput_metrics(groups, watch.seconds, tokens)
+            | metrics.system_metrics(self._process)
+            | self.method.metrics(groups)
+            | (dict(audit.values) if audit else {})
+            | watch.metrics()
+        )
+        if passes:
+            rates = learning_rates(config.rollout, config.training, update, len(passes) - 1)
+            values |= metrics.packing_metrics(learner.counts)
+            values |= metrics.policy_metrics(
+                passes,
+                self.method.kl_coefficient,
+                rates[len(passes[-1].norms) - 1],
+                learner.steps,
+            )
+        self.tools.monitor.metrics(update, "trained" if passes else "skipped", values)
+        self._comment(update, values)
+        self._warn(update, values, audit)
+        return values
+
+    def _comment(self, update: int, values: metrics.Metrics) -> None:
+        strange = sorted(name for name, value in values.items() if not math.isfinite(value))
+        if strange:
+            words = f"not finite, and stored as null: {', '.join(strange)}"
+            self._say(Event("warning", "nonfinite_metric", words, update))
+        if self.tools.config.run.verbose:
+            lines = (f"{name} = {values[name]:.6g}" for name in sorted(values))
+            self._say(Event("info", "all_metrics", "\n".join(lines), update))
+
+    def _warn(self, update: int, values: metrics.Metrics, audit: AuditReport | None) -> None:
+        if audit and audit.news:
+            over = {"over": [excess.measure for excess in audit.news]}
+            self._say(Event("warning", "audit", audit.message(), update, over))
+        for finding in self.health.add(update, values):
+            data = {"metric": finding.metric, "value": finding.value, "since": finding.since}
+            self._say(Event("warning", "health", finding.message, update, data))
+
+    def _say(self, event: Event) -> None:
+        self.tools.monitor.event(event)
+
+
+def _records(groups: Sequence[Group], audit: AuditReport | None) -> list[GroupRecord]:
+    flags = iter(audit.flags if audit else ())
+    return [group.record([next(flags, ()) for _ in group.answers]) for group in groups]
