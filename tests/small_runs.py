@@ -4,7 +4,8 @@ watcher, and their parts."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 import gguf
 import numpy as np
+import pytest
 import torch
 
 from trainer.algorithms.episodes import Episode, form_episode
@@ -22,7 +24,7 @@ from trainer.gguf.tensors import select_targets
 from trainer.inputs import read_inputs
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
-from trainer.model.learner import Learner, OptimizerSettings, PassSettings
+from trainer.model.learner import Learner, Loss, OptimizerSettings, Passes, PassSettings
 from trainer.monitor.base import SilentMonitor
 from trainer.monitor.protocol import Event, GroupRecord, Outcome, RunInfo, Stage, UpdateStatus
 from trainer.reward.program import RewardReply
@@ -229,6 +231,19 @@ def opened(config: RolloutConfig, monitor: Recorder | None = None) -> Iterator[S
         yield open_session(config, read_inputs(config), monitor or Recorder(), stack)
 
 
+def spoil_from(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Make every loss of a run infinite, from the training pass ``call`` (counted from 1) on."""
+    accumulate, calls = Learner._accumulate, 0
+
+    def spoilt(self: Learner, passes: Passes, loss: Loss) -> float:
+        nonlocal calls
+        calls += 1
+        infinite = calls >= call
+        return accumulate(self, passes, lambda out: loss(out) * (math.inf if infinite else 1.0))
+
+    monkeypatch.setattr(Learner, "_accumulate", spoilt)
+
+
 def exported(path: Path | str) -> dict[str, np.ndarray]:
     """The factors in an adapter file, read by the gguf package."""
     return {t.name: np.array(t.data) for t in gguf.GGUFReader(path).tensors}
@@ -274,26 +289,35 @@ def _prompt(index: int, tokens: Sequence[int]) -> Prompt:
     return Prompt(line, tuple(tokens))
 
 
-def learner_on(
-    decoder: Decoder,
-    *,
-    kind: Literal["adamw", "sgd"] = "sgd",
-    temperature: float = 1.0,
-    **changes: Any,
-) -> Learner:
-    """A learner whose adapter has moved already; ``changes`` are to how passes are cut."""
+def adapter_on(decoder: Decoder, *, moved: bool = True) -> Adapter:
+    """An adapter of every matrix; ``moved`` gives it a B that is not zero."""
     names = select_targets(decoder.architecture, ["auto"])
     cpu = torch.device("cpu")
     adapter = Adapter(decoder.architecture, names, rank=2, alpha=4.0, seed=0, device=cpu)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for _, B in adapter.factors.values():
-            B.copy_(torch.randn(B.shape, generator=generator) * 0.05)
-    settings = {"micro_batch": 256, "fanout": "auto", "recompute": False, "chunk": 512}
+            B.copy_(torch.randn(B.shape, generator=generator) * 0.05 * moved)
+    return adapter
+
+
+def learner_on(
+    decoder: Decoder,
+    *,
+    adapter: Adapter | None = None,
+    kind: Literal["adamw", "sgd"] = "sgd",
+    weight_decay: float = 0.0,
+    max_grad_norm: float = 1.0,
+    temperature: float = 1.0,
+    on_fallback: Callable[[str], None] = lambda _: None,
+    **cut: Any,
+) -> Learner:
+    """A learner whose adapter has moved already; ``cut`` is how passes are cut."""
+    settings = {"micro_batch": 256, "fanout": "auto", "recompute": False, "chunk": 512} | cut
     return Learner(
         decoder,
-        adapter,
-        PassSettings(**(settings | changes), temperature=temperature),
-        OptimizerSettings(kind, 0.0, 1.0),
-        on_fallback=lambda _: None,
+        adapter or adapter_on(decoder),
+        PassSettings(**settings, temperature=temperature),
+        OptimizerSettings(kind, weight_decay, max_grad_norm),
+        on_fallback=on_fallback,
     )

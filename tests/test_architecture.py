@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from statistics import median
 
@@ -12,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MATHS = (
     "trainer/algorithms/advantages.py",
+    "trainer/algorithms/critic.py",
+    "trainer/algorithms/gae.py",
     "trainer/algorithms/losses.py",
     "trainer/algorithms/metrics.py",
     "trainer/algorithms/schedules.py",
@@ -21,9 +25,36 @@ MATHS = (
     "trainer/model/lora.py",
     "trainer/model/packing.py",
     "trainer/model/passes.py",
+    "trainer/prefix.py",
     "trainer/rollout/sampling.py",
     "trainer/rollout/seeds.py",
 )
+FOR_EVERYBODY = {"errors.py", "closing.py"}
+FOUNDATIONS = {
+    "config": set(),
+    "llama": set(),
+    "prefix.py": set(),
+    "device.py": set(),
+    "gguf": {"llama"},
+    "chat": {"llama"},
+    "health": {"config"},
+    "sizing.py": {"gguf"},
+    "reward": {"chat"},
+    "model": {"gguf", "prefix.py"},
+    "rollout": {"chat", "gguf", "llama", "prefix.py"},
+    "monitor": {"chat", "health", "rollout"},
+    "export.py": {"gguf", "model", "rollout"},
+    "agreement.py": {"export.py", "model", "rollout"},
+    "inputs.py": {"chat", "config", "gguf", "reward"},
+    "memory.py": {"config", "gguf", "inputs.py", "rollout", "sizing.py"},
+    "algorithms": {
+        "chat", "config", "export.py", "health", "model", "monitor", "reward", "rollout"
+    },
+    "spread.py": {"algorithms"},
+}  # fmt: skip
+"""Which rooms of the trainer each room may import, and does; all of them stand above it here."""
+AT_THE_TOP = {"session.py", "check.py", "run.py"}
+"""What puts the rooms together may import any of them."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -60,6 +91,59 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: imports are absolute"
             names.add((node.module or "").split(".")[0])
     return names
+
+
+def room(module: str) -> str:
+    """The part of the trainer that holds a module: a folder, or a file of its own."""
+    name = module.split(".")[1]
+    return name if (ROOT / "trainer" / name).is_dir() else f"{name}.py"
+
+
+def trainer_modules(path: Path) -> set[str]:
+    """The modules of the trainer that a file imports, inside functions too."""
+    names: set[str] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "trainer":
+            names |= {f"trainer.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return {name for name in names if name.startswith("trainer.")}
+
+
+def rooms() -> dict[str, set[str]]:
+    """Each room of the trainer with the others that it imports."""
+    found: dict[str, set[str]] = {}
+    for path in sources("trainer"):
+        here = path.relative_to(ROOT / "trainer").parts[0]
+        if here != "__init__.py":
+            others = {room(name) for name in trainer_modules(path)} - {here}
+            found.setdefault(here, set()).update(others)
+    return found
+
+
+def test_each_room_imports_those_below_it_and_no_others():
+    found = rooms()
+    assert found.keys() - FOUNDATIONS.keys() == AT_THE_TOP | FOR_EVERYBODY
+    assert [found[name] for name in FOR_EVERYBODY] == [set(), set()]
+    below = {name: others - FOR_EVERYBODY for name, others in found.items() if name in FOUNDATIONS}
+    assert below == FOUNDATIONS
+    order = list(FOUNDATIONS)
+    assert [r for r in order if not FOUNDATIONS[r] <= set(order[: order.index(r)])] == []
+
+
+def test_no_two_rooms_import_each_other_whatever_the_way_round():
+    assert set(TopologicalSorter(rooms()).static_order()) >= FOUNDATIONS.keys()
+
+
+def test_the_page_on_architecture_tells_the_same():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    told = {}
+    for row in re.findall(r"^\| `([a-z]+(?:\.py)?)` \| (.*) \|$", page, re.MULTILINE):
+        imports = re.findall(r"`([a-z]+(?:\.py)?)`", row[1])
+        told[row[0]] = {name for name in imports if name in FOUNDATIONS}
+    assert {name: told.get(name) for name in FOUNDATIONS} == FOUNDATIONS
 
 
 @pytest.mark.parametrize("package", ["app", "fastapi", "sqlalchemy", "typer", "rich"])

@@ -24,8 +24,8 @@ from trainer.config import (
 )
 from trainer.device import choose_device
 from trainer.errors import ConfigError, RetrogradError
-from trainer.gguf.architecture import Architecture
 from trainer.inputs import Inputs, coverage, read_inputs
+from trainer.memory import estimate
 from trainer.model.decoder import Decoder
 from trainer.reward.classifier import PART
 from trainer.reward.combined import PROGRAM_PART
@@ -34,7 +34,6 @@ from trainer.rollout.engine import RolloutEngine
 from trainer.session import (
     check_fanout,
     check_output,
-    micro_batch_of,
     new_adapter,
     open_collector,
     open_engine,
@@ -42,12 +41,7 @@ from trainer.session import (
     rollout_weights,
     threads_of,
 )
-from trainer.sizing import (
-    activation_bytes,
-    available_bytes,
-    cache_bytes,
-    trained_weights_bytes,
-)
+from trainer.sizing import available_bytes
 from trainer.spread import describe_answers, describe_groups
 
 _MIB = 1 << 20
@@ -197,30 +191,7 @@ def _check_output(config: RolloutConfig, report: CheckReport) -> None:
 
 
 def _check_memory(config: RolloutConfig, inputs: Inputs, report: CheckReport) -> None:
-    a, training, section = inputs.architecture, config.training, config.rollout
-    answer = section.sampling.max_new_tokens
-    group = inputs.longest_prompt + section.group_size * answer
-    rows = min(micro_batch_of(config, a), group)
-    chunk = min(training.ce_chunk_tokens, rows) if training.chunked_cross_entropy else rows
-    base = trained_weights_bytes(a)
-    sampled = {"file": inputs.file.path.stat().st_size, "f32": base}.get(
-        training.rollout_weights, base // 2
-    )
-    running = section.prompts_per_update * section.group_size
-    cells = running * answer + section.prompts_per_update * inputs.longest_prompt
-    parts = {
-        "base in F32": base,
-        "weights for sampling": sampled,
-        "sampler's cache": cache_bytes(a, cells, exact=not training.fast_sampling_context),
-        f"one pass of {rows} tokens": activation_bytes(
-            a, rows, recompute=training.gradient_checkpointing
-        ),
-        "logits": 4 * chunk * a.vocabulary,
-        # the factors, their gradient, and the two moments of AdamW
-        "adapter": 4 * 4 * inputs.adapter_size(config.lora.rank),
-    }
-    if isinstance(config, PpoConfig) and config.ppo.critic.enabled:
-        parts["critic's features"] = _feature_bytes(config, a)
+    parts = estimate(config, inputs)
     total, free = sum(parts.values()), available_bytes()
     words = ", ".join(f"{name} {size // _MIB:,} MiB" for name, size in parts.items())
     detail = f"about {total // _MIB:,} MiB of {free // _MIB:,} MiB free: {words}"
@@ -229,15 +200,6 @@ def _check_memory(config: RolloutConfig, inputs: Inputs, report: CheckReport) ->
         report.warning("memory", f"{detail}. {advice}")
     else:
         report.ok("memory", detail)
-
-
-def _feature_bytes(config: PpoConfig, a: Architecture) -> int:
-    """The states of the longest answers that an update can have: each answer's own, all of them in
-    one tensor, and what the critic makes of that in F32 (the probe standardises it)."""
-    section, critic = config.ppo, config.ppo.critic
-    numbers = section.rollout_batch_size * section.sampling.max_new_tokens * a.width
-    kept = 4 if critic.feature_dtype == "f32" else 2
-    return numbers * (2 * kept + 4 * (2 if critic.kind == "probe" else 1))
 
 
 def _check_agreement(

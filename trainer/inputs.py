@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.chat.dataset import read_prompts
-from trainer.chat.messages import Prompt
+from trainer.chat.messages import Prompt, PromptLine
 from trainer.chat.prompts import open_template, prepare_prompts
 from trainer.chat.vocabulary import Vocabulary
 from trainer.config.models import RolloutConfig
+from trainer.config.rewards import RolloutSection
 from trainer.errors import ConfigError, ModelError
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
+from trainer.reward.protocol import objection
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,16 @@ def _wanted(targets: Sequence[str] | str) -> list[str]:
     return [targets] if isinstance(targets, str) else list(targets)
 
 
+def read_lines(section: RolloutSection) -> list[PromptLine]:
+    """The prompt file of an algorithm's section. Raises DataError with the file and its lines, also
+    for those that its reward program could not be asked about."""
+    asked = section.reward_command is not None
+    return read_prompts(section.prompts, objection=objection if asked else None)
+
+
 def _read_prompts(config: RolloutConfig) -> list[Prompt]:
     path, section = config.rollout.prompts, config.rollout
-    lines = read_prompts(path)
+    lines = read_lines(section)
     with (
         Vocabulary.open(config.model.path) as vocabulary,
         open_template(vocabulary, config.model.path) as template,

@@ -24,11 +24,11 @@ from trainer.config.models import GrpoConfig, PpoConfig, RolloutConfig
 from trainer.device import choose_device, keep_freed_pages
 from trainer.errors import ConfigError
 from trainer.export import check_writable
-from trainer.gguf.architecture import Architecture
 from trainer.health.audit import Audit
 from trainer.health.findings import Watch
 from trainer.inputs import Inputs
 from trainer.llama.native import gpu_available
+from trainer.memory import chunk_of, concurrency_of, micro_batch_of
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.learner import Learner, OptimizerSettings, PassSettings
@@ -41,12 +41,7 @@ from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.copies import cache_folder
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.weights import RolloutWeights, weights_for_rollout
-from trainer.sizing import (
-    auto_concurrency,
-    auto_micro_batch,
-    default_threads,
-    trained_weights_bytes,
-)
+from trainer.sizing import default_threads, trained_weights_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +97,6 @@ def _open_loop(config: RolloutConfig, tools: Tools[Any]) -> Loop[Any]:
 
 def threads_of(config: RolloutConfig) -> int:
     return config.training.threads or default_threads()
-
-
-def micro_batch_of(config: RolloutConfig, architecture: Architecture) -> int:
-    chosen, training = config.training.micro_batch, config.training
-    if chosen == "auto":
-        return auto_micro_batch(architecture, recompute=training.gradient_checkpointing)
-    return chosen
 
 
 def prompt_order(config: RolloutConfig, inputs: Inputs) -> PromptOrder:
@@ -183,26 +171,16 @@ def rollout_weights(config: RolloutConfig, inputs: Inputs) -> RolloutWeights:
 
 def open_engine(config: RolloutConfig, inputs: Inputs, weights: RolloutWeights) -> RolloutEngine:
     section, training = config.rollout, config.training
-    exact = not training.fast_sampling_context
-    answers = section.prompts_per_update * section.group_size
-    concurrency = training.generation_concurrency
-    if concurrency == "auto":
-        concurrency = auto_concurrency(
-            inputs.architecture,
-            answers=answers,
-            tokens=inputs.longest_prompt + section.sampling.max_new_tokens,
-            exact=exact,
-        )
     return RolloutEngine(
         weights.path,
         ctx=training.ctx,
-        concurrency=min(concurrency, answers),
+        concurrency=concurrency_of(config, inputs),
         max_prompt_tokens=inputs.longest_prompt,
         group_size=section.group_size,
         settings=SamplingSettings(
             section.sampling.temperature, section.sampling.top_p, section.sampling.max_new_tokens
         ),
-        exact=exact,
+        exact=not training.fast_sampling_context,
         threads=threads_of(config),
         # A GPU that only torch sees still trains; sampling then stays on the CPU.
         use_gpu=config.model.device != "cpu" and gpu_available(),
@@ -224,9 +202,6 @@ def open_learner(
     config: RolloutConfig, decoder: Decoder, adapter: Adapter, on_fallback: Callable[[str], None]
 ) -> Learner:
     training = config.training
-    # Without chunking the logits of a whole pass are made at once: a pass never has more rows
-    # than the context times the group.
-    whole = training.ctx * config.rollout.group_size
     return Learner(
         decoder,
         adapter,
@@ -234,7 +209,7 @@ def open_learner(
             micro_batch=micro_batch_of(config, decoder.architecture),
             fanout=training.shared_prefix_fanout,
             recompute=training.gradient_checkpointing,
-            chunk=training.ce_chunk_tokens if training.chunked_cross_entropy else whole,
+            chunk=chunk_of(config),
             temperature=config.rollout.sampling.temperature,
             entropy_gradient=isinstance(config, PpoConfig) and config.ppo.entropy_coefficient > 0,
         ),

@@ -44,14 +44,14 @@ def try_out(
     score of a model.
     """
     with reported(debug):
-        from trainer.chat.dataset import read_prompts
         from trainer.config import SftConfig, load_config
         from trainer.errors import ConfigError
+        from trainer.inputs import read_lines
 
         loaded = load_config(config)
         if isinstance(loaded, SftConfig):
             raise ConfigError(f"{config} describes an SFT run, which has no rewards.")
-        requests = _requests(read_prompts(loaded.rollout.prompts)[:limit])
+        requests = _requests(read_lines(loaded.rollout)[:limit])
         with _open(loaded) as scorer:
             replies = scorer.score(requests)
         if loaded.rollout.reward_model is not None:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from app.terminal.live import LivePrinter
 from app.terminal.plain import PlainPrinter
 from app.terminal.samples import Sample, choose, is_due
 from app.terminal.summary import Summary, summarise
+from trainer.closing import Closing
 from trainer.monitor import (
     Event,
     GroupRecord,
@@ -38,7 +38,7 @@ class Printer(Protocol):
     def close(self) -> None: ...
 
 
-class TerminalMonitor(SilentMonitor):
+class TerminalMonitor(SilentMonitor, Closing):
     """Bars and aligned rows on a terminal; one self-contained line an update elsewhere, and where
     ``NO_COLOR`` is set or ``TERM`` is ``dumb``.
 
@@ -59,15 +59,7 @@ class TerminalMonitor(SilentMonitor):
         self._history: RunHistory | None = None
         self._groups: tuple[int, Sequence[GroupRecord]] = (0, ())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         # A terminal that is gone cannot be given back, and how the run ended must not change by it.
         with suppress(OSError):
             self._printer.close()

@@ -5,8 +5,10 @@ import pytest
 from trainer.chat.dataset import read_prompts
 from trainer.config import load_config, refuse_unavailable
 
+CONFIGS = ("smoke_tiny_grpo.toml", "smoke_tiny_ppo.toml", "addition/grpo.toml", "addition/ppo.toml")
 
-@pytest.mark.parametrize("name", ["smoke_tiny_grpo.toml", "addition/grpo.toml"])
+
+@pytest.mark.parametrize("name", CONFIGS)
 def test_example_loads_and_writes_under_runs(examples, root, name):
     config = load_config(examples / name)
 
@@ -14,7 +16,7 @@ def test_example_loads_and_writes_under_runs(examples, root, name):
     runs = root / "runs"
     assert config.output.path.resolve().is_relative_to(runs)
     assert config.observe.directory.resolve().is_relative_to(runs)
-    assert config.grpo.prompts.is_file()
+    assert config.rollout.prompts.is_file()
 
 
 @pytest.mark.parametrize("prompts", ["tiny/prompts.jsonl", "addition/prompts.jsonl"])

@@ -38,6 +38,21 @@ def test_smoke_program_serves_oneshot_and_lines_without_metadata(examples, conve
     assert replies == [{"reward": 1.0}, {"reward": 0.5}]
 
 
+def test_smoke_ppo_program_pays_for_a_sentence_with_one_even_number(examples, scores):
+    good = ("It is 8.", " The sum is 16.\n")
+    bad = ("8", "It is 7.", "It is 8 or 10.", "It is 8", "it is 8.", "It is 008.", "It is ٨.", "")
+
+    replies = scores(examples / "smoke_ppo_reward.py", 7, *good, *bad)
+
+    assert rewards(replies) == [1.0] * len(good) + [0.0] * len(bad)
+
+
+def test_smoke_ppo_program_serves_oneshot(examples, converse):
+    [reply] = converse(examples / "smoke_ppo_reward.py", {"prompt": "?", "completion": "It is 2."})
+
+    assert reply == {"reward": 1.0}
+
+
 @pytest.mark.parametrize(
     ("completion", "right", "form"),
     [

@@ -84,3 +84,20 @@ def test_a_missing_prompt_file_is_named(tmp_path, deep):
     config = write_run(tmp_path, deep, rewards([0.0]), {"grpo.prompts": "gone.jsonl"})
     with pytest.raises(DataError, match=r"gone\.jsonl: cannot read the prompts"):
         read_inputs(config)
+
+
+LARGE = "ü" * 620_000
+"""In a request as prompt and as message, six bytes each: 7,440,000, where 7 MiB may be."""
+
+
+def test_a_prompt_that_no_reward_program_could_be_asked_about_is_refused(read):
+    with pytest.raises(
+        DataError, match=r"prompts\.jsonl:2: as a request to the reward program this line has 744"
+    ):
+        read(prompts=["short", LARGE])
+
+
+def test_a_reward_model_alone_is_asked_about_any_prompt_that_fits_the_context(read, tmp_path):
+    alone = {"grpo.reward_command": None, "grpo.reward_model.path": str(tmp_path)}
+    with pytest.raises(DataError, match=r"prompts\.jsonl:2: the prompt has 1240003 tokens"):
+        read(alone, prompts=["short", LARGE])

@@ -36,12 +36,14 @@ class Critic(Protocol):
 
 
 class ProbeCritic:
-    """V = w · (h − m) / s + b on frozen features, zero at first, fitted by full-batch Adam.
+    """V = u · (w · (h − m) / s + b) on frozen features, zero at first, fitted by full-batch Adam.
 
-    m and s are the first batch's means and deviations of each feature, times √width, and stay as
-    they are: V is linear in h all the same. Without them one step of Adam, which moves every
-    weight by the learning rate, would move V by the learning rate times the sum of a state's
-    hundreds of numbers. Adam's moments last for the run.
+    m and s are the first batch's means and deviations of each feature, s times √width, and u is the
+    size (root mean square) of the first returns that are not all zero. They stay as they are, so V
+    is linear in h all the same. A step of Adam moves every weight by the learning rate, whatever
+    the loss: without s it would move V by that times the sum of a state's hundreds of numbers, and
+    without u as far for rewards of a thousand as for rewards of one. Adam's moments last for the
+    run.
     """
 
     shared: ClassVar[bool] = False
@@ -57,23 +59,25 @@ class ProbeCritic:
         self._optimizer = torch.optim.Adam(groups, lr=lr)
         self._mean: Tensor | None = None
         self._scale: Tensor | None = None
+        self._unit = 0.0
 
     def values(self, features: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._values(self._standardised(features))
+            return self._unit * (self._standardised(features) @ self.weight + self.bias)
 
     def fit(self, features: Tensor, returns: Tensor) -> None:
-        """``epochs`` steps on 0.5 · mean (V − R)²."""
+        """``epochs`` steps on 0.5 · mean ((V − R) / u)². Returns that are all zero teach nothing to
+        a critic that says zero."""
         x = self._standardised(features)
-        target = returns.to(x.device)
+        self._unit = self._unit or float(returns.double().square().mean().sqrt())
+        if self._unit == 0:
+            return
+        target = returns.to(x.device) / self._unit
         for _ in range(self.epochs):
             self._optimizer.zero_grad()
-            loss = 0.5 * (self._values(x) - target).square().mean()
+            loss = 0.5 * (x @ self.weight + self.bias - target).square().mean()
             torch.autograd.backward(loss)
             self._optimizer.step()
-
-    def _values(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
 
     def _standardised(self, features: Tensor) -> Tensor:
         x = features.float()

@@ -112,14 +112,16 @@ def estimate_advantages(
     (None) a token's advantage is all that is still to come, which is the answer's reward unless
     there is a penalty. Advantages are then whitened over the batch's answer tokens.
 
-    A batch whose rewards are all equal, with no penalty to tell its tokens apart, carries no
-    signal: its advantages are zero. What a critic has not learnt yet would be all that is left of
-    them, and whitening would blow that up to the size of a signal.
+    A batch of answers whose rewards are all equal, with no penalty to tell its tokens apart,
+    carries no signal: its advantages are zero. What a critic has not learnt yet would be all that
+    is left of them, and whitening would blow that up to the size of a signal.
     """
     scores = torch.cat([e.rewards for e in episodes])
-    signal = kl_penalty > 0 or len(scores) == 1 or bool(scores.max() > scores.min())
+    penalty = _penalty(episodes, kl_penalty)
+    penalised = penalty is not None and bool(penalty.any())
+    signal = penalised or len(scores) == 1 or bool(scores.max() > scores.min())
     lengths = torch.tensor([len(e.tokens) for e in episodes])
-    rewards = token_rewards(scores, lengths, _penalty(episodes, kl_penalty))
+    rewards = token_rewards(scores, lengths, penalty)
     if values is None:
         values = torch.zeros_like(rewards)
         raw = generalised_advantages(rewards, values, lengths, gamma=1.0, gae_lambda=1.0)

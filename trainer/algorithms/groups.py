@@ -79,9 +79,10 @@ class Group:
 
 
 def program_rewards(prompt: Prompt, replies: Sequence[RewardReply]) -> Tensor:
-    """The rewards (G,) F64 as they were given. Raises RewardError for one that F32 cannot hold."""
+    """The rewards (G,) F64 as they were given. Raises RewardError for one whose square F32 cannot
+    hold: losses and variances are made of squares."""
     rewards = torch.tensor([r.reward for r in replies], dtype=torch.float64)
-    if not rewards.float().isfinite().all():
+    if not rewards.float().square().isfinite().all():
         raise RewardError(
             f"a reward of {float(rewards[rewards.abs().argmax()]):g} is too large to train on "
             f"(prompt line {prompt.line.line}). Keep rewards within about ±1000: their scale is "

@@ -78,8 +78,9 @@ class AdaptiveKl:
     def next(self, current: float, measured: float | None, answers: int) -> float:
         """The coefficient after an update of ``answers`` answers whose coefficient was ``current``.
 
-        ``measured``: the mean over these answers of log-ratios summed over the answer, in nats; on
-        samples it may be negative. None or NaN (nothing was measured) leaves the coefficient.
+        ``measured``: the mean over these answers of a KL estimate summed over the answer, in nats;
+        log-ratios may make it negative, k3 does not. None or NaN (nothing was measured) leaves the
+        coefficient.
         """
         if measured is None or math.isnan(measured):
             return current

@@ -6,19 +6,16 @@ import codecs
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, cast
 
 from trainer.chat.messages import Message, PromptLine, Role
 from trainer.errors import DataError
-from trainer.reward.exchange import RewardRequest
-from trainer.reward.protocol import MAX_LINE_BYTES, request_line
 
 _SHOWN_ERRORS = 20
 _NESTING = 100
 """Far below where Python's JSON writer gives up, however deep the call that writes it."""
-_REQUEST_BYTES = MAX_LINE_BYTES - 2**20
-"""What a request may have before its answer is put in, which gets the rest of the line."""
 _BLANK = b" \t\r"
 _ENCODINGS = (
     # UTF-32 first: its little-endian mark begins with that of UTF-16.
@@ -33,23 +30,29 @@ class _BadLineError(Exception):
     """Why a line is refused."""
 
 
-def read_prompts(path: Path) -> list[PromptLine]:
+def read_prompts(
+    path: Path, *, objection: Callable[[PromptLine], str | None] | None = None
+) -> list[PromptLine]:
     """Read a file of conversations that end with a user message.
 
     The file is UTF-8, with or without a byte order mark; lines may end with CRLF, blank lines are
     skipped, and the last line needs no end. Beside ``messages``, a line may hold ``rubric``, a
-    string; its other fields become the prompt's metadata.
+    string; its other fields become the prompt's metadata. ``objection`` sees each line that is
+    right so far, and says why it cannot be used all the same, or None.
 
     Raises:
-        DataError: the file cannot be read, holds no prompt, or has lines that break these rules;
-            the first twenty such lines are named, each with its reason.
+        DataError: the file cannot be read, holds no prompt, or has lines that break these rules or
+            meet an objection; the first twenty such lines are named, each with its reason.
     """
     prompts, errors = [], []
     for number, raw in enumerate(_lines(path), start=1):
         if not raw.strip(_BLANK):
             continue
         try:
-            prompts.append(_prompt(number, raw))
+            line = _prompt(number, raw)
+            if objection is not None and (reason := objection(line)) is not None:
+                raise _BadLineError(reason)
+            prompts.append(line)
         except _BadLineError as error:
             errors.append(f"{path}:{number}: {error}")
     if errors:
@@ -95,20 +98,7 @@ def _prompt(number: int, raw: bytes) -> PromptLine:
         raise _BadLineError('the field "messages" is missing')
     messages = _messages(fields.pop("messages"))
     rubric = _rubric(fields.pop("rubric")) if "rubric" in fields else None
-    line = PromptLine(number, messages, fields, rubric, conversation_key(messages))
-    _check_request(line)
-    return line
-
-
-def _check_request(line: PromptLine) -> None:
-    """See that the reward program can be asked about this line."""
-    # Without the place's digits and with an empty answer: the room left covers both.
-    size = len(request_line(RewardRequest(line, ""), (0, 0)))
-    if size > _REQUEST_BYTES:
-        raise _BadLineError(
-            f"as a request to the reward program this line has {size} bytes, and {_REQUEST_BYTES} "
-            "is the limit: shorten its messages or extra fields"
-        )
+    return PromptLine(number, messages, fields, rubric, conversation_key(messages))
 
 
 def _rubric(value: object) -> str:

@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Self, cast
+from typing import IO, Any, Final, cast
 
 from trainer.chat.messages import Message
+from trainer.closing import Closing
 from trainer.errors import TemplateError
 
 SECONDS: Final = 5.0
@@ -43,7 +43,7 @@ class Span:
     user: bool
 
 
-class ChatTemplate:
+class ChatTemplate(Closing):
     """A Jinja chat template, rendered in a sandbox inside a process of its own.
 
     ``bos`` and ``eos`` are the texts of the model's special tokens, and ``name`` says in errors
@@ -152,17 +152,6 @@ class ChatTemplate:
             if self._process is not None:
                 self._process.close()
                 self._process = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Process:

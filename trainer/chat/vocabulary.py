@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from trainer.closing import Closing
 from trainer.errors import ModelError
 from trainer.llama.model import LlamaModel
 from trainer.llama.vocabulary import NativeVocabulary, TokenKind
 
 
-class Vocabulary:
+class Vocabulary(Closing):
     """The token ids of one model.
 
     ``owner`` is the open model that ``vocab`` (its native handle) belongs to; the vocabulary is
@@ -175,17 +175,6 @@ class Vocabulary:
     def close(self) -> None:
         if self._owned:
             self.owner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def any_of(names: Iterable[str]) -> re.Pattern[str]:

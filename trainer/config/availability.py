@@ -71,16 +71,8 @@ def refuse_unavailable(config: RunConfig) -> None:
 
 
 def resolved_params(config: RunConfig) -> dict[str, Any]:
-    """Every key with the value it has, as JSON types; what is unset is there as null. A section
-    that would be on by default, but is not available yet, is null too: it had no effect."""
-    params = config.model_dump(mode="json")
-    for row in UNAVAILABLE:
-        section, _, key = row.key.partition(".")
-        if not config.given(section) and row.value is not None:
-            values = params.get(section)
-            if isinstance(values, dict) and values.get(key) == row.value:
-                params[section] = None
-    return params
+    """Every key with the value it has, as JSON types; what is unset is there as null."""
+    return config.model_dump(mode="json")
 
 
 def _remedy(row: Unavailable) -> str:

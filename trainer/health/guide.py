@@ -55,6 +55,26 @@ _SMALL_STEPS_OF_SEQUENCES = replace(
         "answers; or raise training.lr."
     },
 )
+_CRITIC_MISLEADS = Rule(
+    Below(-0.1, over=10, after=20),
+    "The critic makes advantages noisier, not calmer.",
+    {
+        "ppo": "Lower ppo.critic.value_lr where its curve jumps; raise it or "
+        "ppo.critic.value_epochs where it only creeps up."
+    },
+    unless_learning=True,
+)
+_SHARED_CRITIC_MISLEADS = replace(
+    _CRITIC_MISLEADS,
+    change={"ppo": 'Raise ppo.critic.value_loss_coefficient, or set ppo.critic.kind = "probe".'},
+)
+_EXPLAINED_VARIANCE = Metric(
+    "critic/explained_variance",
+    "How much of the returns the critic foresees: 1 all, 0 nothing, below 0 less than nothing.",
+    Band("above 0.2 after 20 updates", low=0.2, high=1.0, after=20),
+    (_CRITIC_MISLEADS,),
+    algorithms=("ppo",),
+)
 _CLIP_MEANS = "Share of answer tokens that the clip kept from pushing the policy further."
 
 
@@ -264,39 +284,10 @@ GUIDE: tuple[Metric, ...] = (
             ),
         ),
     ),
-    Metric(
-        "critic/explained_variance",
-        "How much of the returns the critic foresees: 1 all, 0 nothing, below 0 less than nothing.",
-        Band("above 0.2 after 20 updates", low=0.2, high=1.0, after=20),
-        (
-            Rule(
-                Below(-0.1, over=10, after=20),
-                "The critic makes advantages noisier, not calmer.",
-                {
-                    "ppo": "Lower ppo.critic.value_lr where its curve jumps; raise it or "
-                    "ppo.critic.value_epochs where it only creeps up."
-                },
-                unless_learning=True,
-            ),
-        ),
-        algorithms=("ppo",),
-    ),
-    Metric(
-        "critic/explained_variance",
-        "How much of the returns the critic foresees: 1 all, 0 nothing, below 0 less than nothing.",
-        Band("above 0.2 after 20 updates", low=0.2, high=1.0, after=20),
-        (
-            Rule(
-                Below(-0.1, over=10, after=20),
-                "The critic makes advantages noisier, not calmer.",
-                {
-                    "ppo": "Raise ppo.critic.value_loss_coefficient, or set ppo.critic.kind = "
-                    '"probe".'
-                },
-                unless_learning=True,
-            ),
-        ),
-        algorithms=("ppo",),
+    _EXPLAINED_VARIANCE,
+    replace(
+        _EXPLAINED_VARIANCE,
+        rules=(_SHARED_CRITIC_MISLEADS,),
         when={"ppo.critic.kind": "shared"},
     ),
     Metric(

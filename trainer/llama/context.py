@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
+from trainer.closing import Closing
 from trainer.errors import ConfigError, ModelError, RetrogradError
 from trainer.llama.batch import TokenBatch
 from trainer.llama.model import LlamaModel, adapter_handle
@@ -38,7 +38,7 @@ class ContextInUseError(RetrogradError):
     """Two threads met in one llama.cpp context."""
 
 
-class LlamaContext:
+class LlamaContext(Closing):
     """A key/value cache shared by many sequences, and the buffers to evaluate batches in.
 
     The cache is one unified buffer of ``n_ctx`` cells, so a prompt that several sequences begin
@@ -246,14 +246,3 @@ class LlamaContext:
             if self._adapter is not None:
                 self.model.free_adapter(self._adapter)
                 self._adapter = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

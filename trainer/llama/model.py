@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import llama_cpp
 
+from trainer.closing import Closing
 from trainer.errors import ModelError
 from trainer.llama.native import gpu_available, start_native
 
 
-class LlamaModel:
+class LlamaModel(Closing):
     """The weights and the vocabulary of one GGUF file.
 
     ``pointer`` and ``vocab`` are handles for the functions of ``llama_cpp``; they are valid until
@@ -92,17 +92,6 @@ class LlamaModel:
         if self.pointer is not None:
             llama_cpp.llama_model_free(self.pointer)
             self.pointer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def adapter_handle(address: int) -> llama_cpp.llama_adapter_lora_p_ctypes:

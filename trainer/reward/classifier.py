@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from trainer.closing import Closing
 from trainer.errors import ConfigError, RewardError, TemplateError
 from trainer.reward.conversation import AnswerTooLongError, ConversationReader, ModelInput
 from trainer.reward.exchange import RewardReply, RewardRequest
 from trainer.reward.model_folder import load_folder
-from trainer.reward.report import shorten
+from trainer.reward.report import describe_request
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ def open_reward_model(
     return RewardClassifier(path, loaded.model.to(device), reader, weight, note)
 
 
-class RewardClassifier:
+class RewardClassifier(Closing):
     """Scores a conversation with its answer: reward = ``weight`` × score.
 
     With one label the score is its logit. With two it is the logit of the second less that of the
@@ -111,17 +111,6 @@ class RewardClassifier:
         """Nothing: a model has no stderr."""
         return ""
 
-    def __enter__(self) -> RewardClassifier:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _read(self, request: RewardRequest) -> ModelInput:
         try:
             read = self._reader.read(request)
@@ -164,9 +153,8 @@ class RewardClassifier:
 
     def _error(self, problem: str, request: RewardRequest, advice: str) -> RewardError:
         return RewardError(
-            f'The reward model (reward_model.path = "{self._path}") {problem}. Prompt (line '
-            f'{request.prompt.line} of the prompts): "{shorten(request.prompt.question)}". '
-            f'Answer: "{shorten(request.completion)}". {advice}.'
+            f'The reward model (reward_model.path = "{self._path}") {problem}. '
+            f"{describe_request(request)} {advice}."
         )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from trainer.closing import Closing
 from trainer.errors import RewardError
 from trainer.reward.classifier import PART, open_reward_model
 from trainer.reward.exchange import ExchangeLog, RewardReply, RewardRequest
@@ -93,7 +93,7 @@ def open_reward(
     return one
 
 
-class ProgramAndModel:
+class ProgramAndModel(Closing):
     """Adds two rewards: the program's, and the model's (its weight is in it already)."""
 
     def __init__(self, program: RewardProgram, model: RewardProgram) -> None:
@@ -105,7 +105,7 @@ class ProgramAndModel:
         requests: Sequence[RewardRequest],
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[RewardReply]:
-        """The replies, in the order of ``requests``. Progress counts each answer twice.
+        """The replies, in the order of ``requests``. For the progress, a score is half an answer.
 
         Raises RewardError, also where the program has a part with a name that is taken here.
         """
@@ -113,7 +113,7 @@ class ProgramAndModel:
         def half(before: int) -> Callable[[int, int], None] | None:
             if on_progress is None:
                 return None
-            return lambda done, _: on_progress(before + done, 2 * len(requests))
+            return lambda done, _: on_progress((before + done) // 2, len(requests))
 
         of_program = self._program.score(requests, half(0))
         for request, reply in zip(requests, of_program, strict=True):
@@ -129,17 +129,6 @@ class ProgramAndModel:
 
     def stderr_tail(self) -> str:
         return self._program.stderr_tail()
-
-    def __enter__(self) -> ProgramAndModel:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _check_parts(request: RewardRequest, reply: RewardReply) -> None:

@@ -25,6 +25,13 @@ def describe_no_handshake(
     return ProgramError(problem, line=line, advice=f"{advice}. {remedy}" if advice else remedy)
 
 
+def describe_failed_start(problem: str, *, met_handshake: bool) -> ProgramError:
+    """For a program that failed before it answered the handshake: the reason is on its stderr, and
+    only one that had read the handshake can have failed because of it."""
+    advice = f"If it took the handshake for a request, it needs {_ONESHOT}"
+    return ProgramError(problem, advice=advice if met_handshake else "", told_by_stderr=True)
+
+
 class OneshotSuspicion:
     """Finds out whether a program that leaves the handshake unanswered expects oneshot mode.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from types import TracebackType
 
+from trainer.closing import Closing
 from trainer.reward.channel import Channel
 from trainer.reward.exchange import ExchangeLog, RewardReply, RewardRequest
 from trainer.reward.process import ProgramProcess
@@ -14,7 +14,7 @@ from trainer.reward.protocol import decode_line, parse_reply, request_line
 from trainer.reward.report import ProgramError, Reporter, describe_exit, shorten_line
 
 
-class OneshotProgram:
+class OneshotProgram(Closing):
     def __init__(
         self,
         reporter: Reporter,
@@ -46,17 +46,6 @@ class OneshotProgram:
 
     def stderr_tail(self) -> str:
         return self._stderr
-
-    def __enter__(self) -> OneshotProgram:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(
         self, requests: Sequence[RewardRequest], on_progress: Callable[[int, int], None] | None
@@ -92,6 +81,7 @@ class OneshotProgram:
             raise ProgramError(
                 f"ended ({describe_exit(status)}) after it scored {batch.progress}",
                 advice="In oneshot mode it must end with exit status 0",
+                told_by_stderr=True,
             )
 
     def _late(self, channel: Channel, batch: _Batch) -> ProgramError:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 
+from trainer.closing import Closing
 from trainer.errors import RewardError
 from trainer.reward.channel import Channel
 from trainer.reward.exchange import ExchangeLog, RewardReply, RewardRequest
-from trainer.reward.handshake import OneshotSuspicion, describe_no_handshake
+from trainer.reward.handshake import (
+    OneshotSuspicion,
+    describe_failed_start,
+    describe_no_handshake,
+)
 from trainer.reward.process import ProgramProcess
 from trainer.reward.protocol import (
     batch_end_line,
@@ -29,7 +33,7 @@ EXIT_PATIENCE_SECONDS = 1.0
 CLOSE_PATIENCE_SECONDS = 5.0
 
 
-class PersistentProgram:
+class PersistentProgram(Closing):
     """Starts the program at once, so that it loads while the first answers are sampled.
 
     A batch that fails ends the program for good: nothing is tried again behind the user's back.
@@ -93,17 +97,6 @@ class PersistentProgram:
     def stderr_tail(self) -> str:
         return self._process.stderr_tail()
 
-    def __enter__(self) -> PersistentProgram:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _stop(self) -> None:
         self._over = True
         self._channel.close()
@@ -134,14 +127,21 @@ class PersistentProgram:
                 f" (reward_timeout_seconds){self._unfinished()}",
             ) from None
         if line is None:
-            raise describe_no_handshake(
-                f"{self._how_it_ended()} before it answered the handshake{self._unfinished()}"
-            )
+            raise self._not_greeted()
         try:
             check_handshake(decode_line(line))
         except ProgramError as failure:
             raise describe_no_handshake(failure.problem, failure.advice, line) from failure
         self._greeted = True
+
+    def _not_greeted(self) -> ProgramError:
+        """Called when its stdout ended before the handshake was answered."""
+        left_unread = self._process.left_input()
+        how, failed = self._how_it_ended()
+        problem = f"{how} before it answered the handshake{self._unfinished()}"
+        if failed:
+            return describe_failed_start(problem, met_handshake=not left_unread)
+        return describe_no_handshake(problem)
 
     def _collect(
         self,
@@ -184,17 +184,21 @@ class PersistentProgram:
                 " reward_timeout_seconds if it needs longer",
             ) from None
         if line is None:
+            how, _ = self._how_it_ended()
             raise ProgramError(
-                f"{self._how_it_ended()} after it scored {progress}{self._unfinished()}",
+                f"{how} after it scored {progress}{self._unfinished()}",
                 request=request,
             )
         return line
 
-    def _how_it_ended(self) -> str:
-        """Called when its stdout has ended. Ends the group, which gives the exit status."""
+    def _how_it_ended(self) -> tuple[str, bool]:
+        """Called when its stdout has ended: in words, and whether it failed. Ends the group, which
+        gives the exit status."""
         exited = self._process.wait_exited(EXIT_PATIENCE_SECONDS)
         status = self._process.end()
-        return f"ended ({describe_exit(status)})" if exited else "closed its standard output"
+        if not exited:
+            return "closed its standard output", False
+        return f"ended ({describe_exit(status)})", status != 0
 
     def _unfinished(self) -> str:
         unfinished = self._channel.take_unfinished()

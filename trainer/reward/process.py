@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
@@ -136,6 +139,19 @@ class ProgramProcess:
         Only Linux tells; where it is not known the answer is true.
         """
         return any(_may_read_pipe(process.pid) for process in self.members())
+
+    def left_input(self) -> bool:
+        """Whether some of what was sent to it so far is unread; to be called before ``end``.
+
+        Only Linux tells; where it is not known the answer is false.
+        """
+        if self.stdin.closed:  # as it is after a write that found nobody to read
+            return True
+        if sys.platform != "linux":
+            return False
+        count = array("i", [0])
+        fcntl.ioctl(self.stdin, termios.FIONREAD, count)
+        return count[0] > 0
 
     def end(self) -> int:
         """Terminates, kills and reaps the whole group; returns the leader's exit status.

@@ -10,11 +10,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+from trainer.chat.messages import PromptLine
 from trainer.reward.exchange import RewardReply, RewardRequest
 from trainer.reward.report import ProgramError
 
 PROTOCOL = "retrograd-reward/1"
 MAX_LINE_BYTES = 8 * 2**20
+_PROMPT_BYTES = MAX_LINE_BYTES - 2**20
+"""What a request may have before its answer is put in, which gets the rest of the line."""
 
 BATCH = "_retrograd_batch"
 INDEX = "_retrograd_index"
@@ -42,6 +45,22 @@ def batch_end_line(batch: int) -> bytes:
 
 def request_line(request: RewardRequest, place: tuple[int, int] | None = None) -> bytes:
     """The line that asks for one reward. ``place`` is (batch, index) in persistent mode."""
+    return encode_line(_request_fields(request, place))
+
+
+def objection(prompt: PromptLine) -> str | None:
+    """Why a program could not be asked about answers to ``prompt``, or None where it can."""
+    # Without the place's digits and with an empty answer: the room left covers both.
+    size = len(_encode(_request_fields(RewardRequest(prompt, ""), (0, 0)))) + 1
+    if size <= _PROMPT_BYTES:
+        return None
+    return (
+        f"as a request to the reward program this line has {size} bytes, and {_PROMPT_BYTES} is "
+        "the limit: shorten its messages or extra fields"
+    )
+
+
+def _request_fields(request: RewardRequest, place: tuple[int, int] | None) -> dict[str, object]:
     fields: dict[str, object] = {
         "prompt": request.prompt.question,
         "completion": request.completion,
@@ -50,7 +69,7 @@ def request_line(request: RewardRequest, place: tuple[int, int] | None = None) -
     }
     if place is not None:
         fields[BATCH], fields[INDEX] = place
-    return encode_line(fields)
+    return fields
 
 
 def encode_line(fields: Mapping[str, object]) -> bytes:
@@ -60,13 +79,7 @@ def encode_line(fields: Mapping[str, object]) -> bytes:
     the same in every locale, and cannot be cut in two by readers that take U+2028 or U+0085 for
     the end of a line.
     """
-    try:
-        line = json.dumps(well_formed(fields), allow_nan=False).encode("ascii")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ProgramError(
-            f"cannot be sent this request, which does not fit in JSON ({error})",
-            advice="Look at the extra fields of that prompt line",
-        ) from error
+    line = _encode(fields)
     if len(line) > MAX_LINE_BYTES:
         raise ProgramError(
             f"cannot be sent this request: its line has {len(line)} bytes, and"
@@ -74,6 +87,16 @@ def encode_line(fields: Mapping[str, object]) -> bytes:
             advice="Shorten the extra fields of that prompt line",
         )
     return line + b"\n"
+
+
+def _encode(fields: Mapping[str, object]) -> bytes:
+    try:
+        return json.dumps(well_formed(fields), allow_nan=False).encode("ascii")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProgramError(
+            f"cannot be sent this request, which does not fit in JSON ({error})",
+            advice="Look at the extra fields of that prompt line",
+        ) from error
 
 
 def well_formed(value: object) -> object:

@@ -20,6 +20,7 @@ class ProgramError(Exception):
     """Why a batch failed, before the program's stderr is known to the end.
 
     ``problem`` goes on from "the reward program"; ``advice`` is a sentence without its full stop.
+    Where the program itself failed, ``told_by_stderr``, its own words come before the advice.
     """
 
     def __init__(
@@ -29,16 +30,24 @@ class ProgramError(Exception):
         line: bytes | None = None,
         request: RewardRequest | None = None,
         advice: str = "",
+        told_by_stderr: bool = False,
     ) -> None:
         super().__init__(problem)
         self.problem = problem
         self.line = line
         self.request = request
         self.advice = advice
+        self.told_by_stderr = told_by_stderr
 
     def about(self, line: bytes | None, request: RewardRequest | None) -> ProgramError:
         """The same failure with the line and the request it is about."""
-        return ProgramError(self.problem, line=line, request=request, advice=self.advice)
+        return ProgramError(
+            self.problem,
+            line=line,
+            request=request,
+            advice=self.advice,
+            told_by_stderr=self.told_by_stderr,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,13 @@ class Reporter:
         if failure.line is not None:
             text += f" The line: {shorten_line(failure.line)}"
         if failure.request is not None:
-            text += f" {_describe_request(failure.request)}"
-        if failure.advice:
-            text += f" {failure.advice}."
-        return RewardError(text if stderr is None else text + _describe_stderr(stderr))
+            text += f" {describe_request(failure.request)}"
+        said = "" if stderr is None else f"\n{_describe_stderr(stderr)}"
+        if not failure.advice:
+            return RewardError(text + said)
+        if failure.told_by_stderr:
+            return RewardError(f"{text}{said}\n{failure.advice}.")
+        return RewardError(f"{text} {failure.advice}.{said}")
 
 
 def shorten(text: str, limit: int = TEXT_CHARS) -> str:
@@ -91,7 +103,8 @@ def describe_exit(status: int) -> str:
     return f"killed by {names.get(-status, f'signal {-status}')}{hint}"
 
 
-def _describe_request(request: RewardRequest) -> str:
+def describe_request(request: RewardRequest) -> str:
+    """The prompt and the answer that an error is about."""
     return (
         f'Prompt (line {request.prompt.line} of the prompts): "{shorten(request.prompt.question)}".'
         f' Answer: "{shorten(request.completion)}".'
@@ -101,4 +114,4 @@ def _describe_request(request: RewardRequest) -> str:
 def _describe_stderr(stderr: str) -> str:
     lines = [shorten(line, STDERR_CHARS) for line in stderr[-STDERR_CHARS:].splitlines()]
     text = "\n".join(line for line in lines if line.strip())
-    return f"\nIts stderr ends with:\n{text}" if text else "\nIts stderr is empty."
+    return f"Its stderr ends with:\n{text}" if text else "Its stderr is empty."

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.chat.vocabulary import Vocabulary
+from trainer.closing import Closing
 from trainer.errors import ConfigError
 from trainer.llama.batch import TokenBatch
 from trainer.llama.context import MAX_SEQUENCES, ContextInUseError, LlamaContext
@@ -60,7 +60,7 @@ def plan_layout(
     )
 
 
-class RolloutEngine:
+class RolloutEngine(Closing):
     """Answers prompts with the model of one GGUF file under the adapter set last.
 
     ``ctx`` bounds prompt and answer together, ``max_prompt_tokens`` any prompt. ``concurrency``
@@ -209,14 +209,3 @@ class RolloutEngine:
         with self._alone():
             self._context.close()
             self.model.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -46,6 +46,13 @@ def test_a_program_that_breaks_the_protocol_ends_with_its_line_and_status_1(retr
     assert "Traceback" not in done.stderr
 
 
+def test_a_prompt_that_no_program_could_be_asked_about_is_refused_as_in_a_run(retrograd, project):
+    done = retrograd("reward", "test", project(text="x" * 9_000_000))
+    assert done.returncode == 2
+    assert "prompts.jsonl:1: as a request to the reward program this line has 900" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.fixture(scope="module")
 def scorer(tmp_path_factory):
     """The folder of a small classifier, with a window for the longest of the made-up answers."""

@@ -13,6 +13,7 @@ from trainer.algorithms.gae import explained_variance
 from trainer.algorithms.stopwatch import Stopwatch
 
 CPU = torch.device("cpu")
+ROOT = 2.0**0.5
 
 train = partial(small_runs.train, base=PPO)
 
@@ -33,11 +34,30 @@ def test_a_probe_knows_nothing_at_first():
 
 
 def test_a_fit_by_hand():
-    """States 0 and 2 are −1 and 1 once standardised; returns are 0 and 1. At V = 0 the gradient is
-    mean((V − R) x) = −0.5 for w and mean(V − R) = −0.5 for b, and the first step of Adam is the
-    learning rate, for b ten times that."""
+    """States 0 and 2 are −1 and 1 once standardised. Returns 0 and √2 have the size
+    √((0 + 2) / 2) = 1, so they are their own units. At V = 0 the gradient is mean((V − R) x) =
+    −√½ for w and mean(V − R) = −√½ for b, and the first step of Adam is the learning rate, for b
+    ten times that."""
     critic = probe(1, lr=0.01)
-    critic.fit(column(0.0, 2.0), torch.tensor([0.0, 1.0]))
+    critic.fit(column(0.0, 2.0), torch.tensor([0.0, ROOT]))
+    assert critic.values(column(0.0, 2.0)).tolist() == pytest.approx([0.09, 0.11])
+
+
+def test_values_are_in_units_of_the_first_returns():
+    """A thousand times the rewards, a thousand times the values, and later returns do not change
+    the unit."""
+    critic, small = probe(1, lr=0.01, epochs=3), probe(1, lr=0.01, epochs=3)
+    for size in (1.0, 5.0):
+        small.fit(column(0.0, 2.0), torch.tensor([0.0, size]))
+        critic.fit(column(0.0, 2.0), torch.tensor([0.0, 1000.0 * size]))
+    expected = (1000.0 * small.values(column(0.0, 2.0))).tolist()
+    assert critic.values(column(0.0, 2.0)).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_returns_of_zero_do_not_set_the_unit():
+    critic = probe(1, lr=0.01)
+    critic.fit(column(0.0, 2.0), torch.zeros(2))
+    critic.fit(column(0.0, 2.0), torch.tensor([0.0, ROOT]))
     assert critic.values(column(0.0, 2.0)).tolist() == pytest.approx([0.09, 0.11])
 
 
@@ -45,7 +65,7 @@ def test_features_are_scaled_by_the_root_of_the_width():
     """Two features that say the same: each learns as above, and is worth 1 / √2."""
     critic = probe(2, lr=0.01)
     states = column(0.0, 2.0).repeat(1, 2)
-    critic.fit(states, torch.tensor([0.0, 1.0]))
+    critic.fit(states, torch.tensor([0.0, ROOT]))
     away = 2 * 0.01 / 2**0.5
     assert critic.values(states).tolist() == pytest.approx([0.1 - away, 0.1 + away])
 
@@ -53,24 +73,24 @@ def test_features_are_scaled_by_the_root_of_the_width():
 def test_the_first_batch_decides_how_features_are_scaled():
     critic = probe(1, lr=0.01)
     critic.values(column(0.0, 2.0))
-    critic.fit(column(4.0, 10.0), torch.tensor([1.0, 2.0]))
-    # x = h − 1 = 3, 9: gradients −10.5 and −1.5, first steps as ever
+    critic.fit(column(4.0, 10.0), torch.tensor([0.0, ROOT]))
+    # x = h − 1 = 3, 9: both gradients are negative, first steps as ever
     assert critic.values(column(4.0, 10.0)).tolist() == pytest.approx([0.13, 0.19])
 
 
 def test_the_second_step_by_hand():
-    """w and b have the gradients −0.5 and then, with V = 0.09 and 0.11, (−0.09 − 0.89) / 2 and
-    (0.09 − 0.89) / 2."""
+    """w and b have the gradients −√½ and then, with V = 0.09 and 0.11 where R is 0 and √2,
+    (−0.09 + 0.11 − √2) / 2 and (0.09 + 0.11 − √2) / 2."""
     critic = probe(1, lr=0.01, epochs=2)
-    critic.fit(column(0.0, 2.0), torch.tensor([0.0, 1.0]))
+    critic.fit(column(0.0, 2.0), torch.tensor([0.0, ROOT]))
 
     def second(g):
-        m = (0.9 * 0.1 * -0.5 + 0.1 * g) / (1 - 0.9**2)
-        v = (0.999 * 0.001 * 0.25 + 0.001 * g * g) / (1 - 0.999**2)
+        m = (0.9 * 0.1 * -(0.5**0.5) + 0.1 * g) / (1 - 0.9**2)
+        v = (0.999 * 0.001 * 0.5 + 0.001 * g * g) / (1 - 0.999**2)
         return -m / v**0.5
 
-    w = 0.01 + 0.01 * second((-0.09 - 0.89) / 2)
-    b = 0.1 + 0.1 * second((0.09 - 0.89) / 2)
+    w = 0.01 + 0.01 * second((-0.09 + 0.11 - ROOT) / 2)
+    b = 0.1 + 0.1 * second((0.09 + 0.11 - ROOT) / 2)
     assert critic.values(column(0.0, 2.0)).tolist() == pytest.approx([b - w, b + w])
 
 
@@ -99,7 +119,7 @@ def test_what_is_linear_in_the_states_is_learnt():
 def test_states_that_do_not_vary_leave_the_bias(states):
     critic = probe(1, lr=0.01)
     critic.fit(states, torch.full((len(states),), 2.0))
-    assert critic.values(states).tolist() == pytest.approx([0.1] * len(states))
+    assert critic.values(states).tolist() == pytest.approx([0.2] * len(states))  # units of 2
 
 
 def test_a_feature_that_hardly_varies_is_not_blown_up():

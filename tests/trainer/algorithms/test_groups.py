@@ -104,7 +104,7 @@ def test_ids_and_sampler_log_probabilities_are_those_that_were_drawn(configured)
 
 
 def reasons(made):
-    return [t.skip_reason for t in made.record().trajectories]
+    return [t.skip_reason for t in made.record([()] * len(made.answers)).trajectories]
 
 
 def test_a_record_holds_what_was_decided(configured):
@@ -113,7 +113,7 @@ def test_a_record_holds_what_was_decided(configured):
     )
     parts = [{"format": 1.0}, {}, {"format": 0.5}]
     made = group(config, [2.0, 9.0, 1.0], [whole(5), cut(6), whole(1)], index=3, parts=parts)
-    record = made.record()
+    record = made.record([()] * len(made.answers))
     assert (record.group, record.prompt) == (3, made.prompt.line)
     first, masked, last = record.trajectories
     assert (first.reward_raw, first.reward, first.advantage) == (2.0, 1.5, 0.25)
@@ -135,7 +135,7 @@ def test_a_trained_answer_has_no_reason_and_every_other_has_one(configured):
 def test_one_answer_that_is_left_alone_has_nothing_to_be_compared_with(configured):
     made = group(configured(CUT), [0.0, 1.0, 2.0], [whole(2), cut(6), cut(6)])
     assert reasons(made) == ["zero_signal", "truncated", "truncated"]
-    assert [t.trained for t in made.record().trajectories] == [False] * 3
+    assert [t.trained for t in made.record([()] * len(made.answers)).trajectories] == [False] * 3
 
 
 def test_masked_answers_do_not_touch_the_numbers_of_the_rest(configured):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from small_runs import exported, opened, rewards, train, write_run
+from small_runs import exported, opened, rewards, spoil_from, train, write_run
 
 from trainer.errors import TrainingError
 
@@ -26,6 +26,7 @@ ALWAYS = {
     "system/rss_bytes",
     "system/cpu_percent",
     *(f"timing/{n}_seconds" for n in ("generate", "reward", "update")),
+    *(f"audit/{n}" for n in ("verbosity", "sycophancy", "repetition", "words_mean", "over_limit")),
 }
 TRAINED = ALWAYS | {
     *(f"policy/{n}" for n in ("surrogate_loss", "total_loss", "approx_kl", "entropy", "ratio_max")),
@@ -256,18 +257,18 @@ def test_the_trust_region_guard_keeps_the_last_completed_update(model, tmp_path)
     assert (list(stopped.groups), list(stopped.values)) == ([1, 2], [1])
 
 
-def test_a_loss_that_is_not_finite_keeps_the_last_completed_update(model, tmp_path):
-    stopped = train(
-        tmp_path / "2", model, rewards(LIVE, [3e38, -3e38, 0.0, 0.0]), {"grpo.updates": 3}
-    )
+def test_a_loss_that_is_not_finite_keeps_the_last_completed_update(model, tmp_path, monkeypatch):
     kept = train(tmp_path / "1", model, rewards(LIVE))
+    spoil_from(monkeypatch, 2)
+    stopped = train(tmp_path / "2", model, rewards(LIVE), {"grpo.updates": 3})
     assert (stopped.outcome.status, stopped.outcome.updates) == ("failed", 1)
     assert "the loss is" in stopped.outcome.message
     assert same_adapter(stopped, kept)
 
 
-def test_a_failed_update_gives_back_the_adapter_it_started_from(model, tmp_path):
-    config = write_run(tmp_path, model, rewards(LIVE, [3e38, -3e38, 0.0, 0.0]), {"grpo.updates": 2})
+def test_a_failed_update_gives_back_the_adapter_it_started_from(model, tmp_path, monkeypatch):
+    config = write_run(tmp_path, model, rewards(LIVE), {"grpo.updates": 2, "grpo.grpo_epochs": 2})
+    spoil_from(monkeypatch, 4)
     with opened(config) as session:
         session.loop.update(1)
         before = session.adapter.state()

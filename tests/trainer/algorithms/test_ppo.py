@@ -37,7 +37,7 @@ CASES = {
     "shared": SHARED | LONG,
     "shared, gradients limited": SHARED | LONG | {"training.max_grad_norm": 0.05},
     "three steps a pass, of 2, 1 and 1": LONG | {"ppo.minibatches": 3},
-    "toward the policy that wrote": LONG | {"ppo.kl_coefficient": 0.5},
+    "toward the policy that wrote": LONG | {"ppo.kl_coefficient": 0.5, "training.lr": 0.1},
     "toward the initial policy": LONG | REFERENCE,
     "entropy": LONG | {"ppo.entropy_coefficient": 0.2},
     "from a cool nucleus": LONG | NUCLEUS | {"ppo.entropy_coefficient": 0.2},

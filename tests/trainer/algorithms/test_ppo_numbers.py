@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import small_runs
 import torch
-from small_runs import PPO, exported, opened, rewards
+from small_runs import PPO, exported, opened, rewards, spoil_from
 
 from trainer.errors import TrainingError
 
@@ -210,6 +210,14 @@ def test_equal_rewards_are_skipped_and_change_nothing(ending_model, tmp_path, ch
     assert not any(name.startswith(("policy/clip", "optimizer/")) for name in recorder.values[1])
 
 
+@pytest.mark.parametrize("changes", [OFF, {}], ids=["no critic", "critic"])
+def test_equal_rewards_are_skipped_where_the_penalty_is_zero_yet(ending_model, tmp_path, changes):
+    """In the first update the policy is the initial one."""
+    recorder = train(tmp_path, ending_model, rewards([2.0] * 4), REFERENCE | changes)
+    assert recorder.status == {1: "skipped"}
+    assert recorder.outcome.output is None
+
+
 def test_a_skipped_update_between_others_leaves_no_trace(ending_model, tmp_path):
     """One prompt over and over, so that the third update samples what the second would have."""
     changes = DESCENT | OFF
@@ -239,10 +247,14 @@ def test_a_run_that_never_learns_exports_nothing_and_fails(ending_model, tmp_pat
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
-def test_a_reward_too_large_for_training_is_named(ending_model, tmp_path):
-    recorder = train(tmp_path, ending_model, rewards([0.0, 1e39, 0.0, 1.0]))
+@pytest.mark.parametrize(
+    "reward",
+    [1e39, 1e30],
+)
+def test_a_reward_too_large_for_training_is_named(ending_model, tmp_path, reward):
+    recorder = train(tmp_path, ending_model, rewards([0.0, reward, 0.0, 1.0]))
     assert recorder.outcome.status == "failed"
-    assert "a reward of 1e+39 is too large" in recorder.outcome.message
+    assert f"a reward of {reward:g} is too large" in recorder.outcome.message
     assert "Keep rewards within about ±1000" in recorder.outcome.message
 
 
@@ -256,14 +268,16 @@ def test_the_trust_region_guard_stops_a_policy_that_has_left_its_answers(model, 
     assert "ppo_epochs" in recorder.outcome.message
 
 
-def test_a_failed_update_gives_back_the_adapter_it_started_from(ending_model, tmp_path):
-    """Rewards whose squares no F32 holds: the value loss is infinite."""
-    scores = rewards(LIVE, [3e38, -3e38, 0.0, 0.0])
-    config = write_run(tmp_path, ending_model, scores, SHARED | {"ppo.updates": 2})
+def test_a_failed_update_gives_back_the_adapter_it_started_from(
+    ending_model, tmp_path, monkeypatch
+):
+    changes = SHARED | {"ppo.updates": 2, "ppo.ppo_epochs": 2, "ppo.minibatches": 1}
+    config = write_run(tmp_path, ending_model, rewards(LIVE), changes)
+    spoil_from(monkeypatch, 4)
     with opened(config) as session:
         session.loop.update(1)
         before = session.adapter.state()
-        with pytest.raises(TrainingError, match="the loss is inf"):
+        with pytest.raises(TrainingError, match="the loss is -inf"):
             session.loop.train()
         after = session.adapter.state()
     assert all(torch.equal(after[name], value) for name, value in before.items())

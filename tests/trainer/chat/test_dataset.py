@@ -186,7 +186,23 @@ def test_metadata_of_ordinary_depth_is_kept(tmp_path):
     assert "a" in read(tmp_path, deep)[0].metadata
 
 
-def test_a_line_too_large_for_a_request_is_refused(tmp_path):
-    large = json.dumps({**json.loads(HELLO), "text": "ü" * 1_300_000}, ensure_ascii=False)
-    said_of = refusal(tmp_path, f"{HELLO}\n{large}")
-    assert said_of.startswith("prompts.jsonl:2: as a request to the reward program")
+def test_what_is_objected_to_is_listed_in_the_order_of_the_lines(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    rude = HELLO.replace("Hello", "Hey you")
+    path.write_text(f"{HELLO}\n{rude}\n[\n{rude}\n", encoding="utf-8")
+
+    def objection(line):
+        return f"{line.question!r} is rude" if "you" in line.question else None
+
+    with pytest.raises(DataError) as caught:
+        read_prompts(path, objection=objection)
+    first, second, third = str(caught.value).replace(str(path), "prompts.jsonl").splitlines()
+    assert first == "prompts.jsonl:2: 'Hey you' is rude"
+    assert second.startswith("prompts.jsonl:3: the line is a part of a JSON array")
+    assert third == "prompts.jsonl:4: 'Hey you' is rude"
+
+
+def test_lines_without_an_objection_are_read(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(HELLO, encoding="utf-8")
+    assert read_prompts(path, objection=lambda _: None) == read_prompts(path)

@@ -1,6 +1,6 @@
 import pytest
 
-from trainer.config import load_config, refuse_unavailable, resolved_params
+from trainer.config import load_config, refuse_unavailable
 from trainer.errors import ConfigError
 
 RULER = {
@@ -77,11 +77,6 @@ def test_a_judge_is_refused_with_its_keys_and_their_lines(load):
         place = config.where(f"grpo.{key}")
         assert any(text.startswith(f"{place}: grpo.{key} is not") for text in messages)
     assert len(messages) == 4
-
-
-def test_a_section_without_effect_is_not_stored_as_if_it_had_one(load):
-    assert resolved_params(load())["audit"] is None
-    assert resolved_params(load({"audit.enabled": "false"}))["audit"]["enabled"] is False
 
 
 def test_an_inline_section_is_found_too(write, text_of):

@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from small_runs import SMALL
+from small_runs import SMALL, adapter_on, learner_on
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.errors import ConfigError, TrainingError
 from trainer.gguf.file import GgufFile
-from trainer.gguf.tensors import select_targets
-from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
-from trainer.model.learner import Learner, OptimizerSettings, PassSettings
-from trainer.model.packing import pack_text
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.engine import RolloutEngine
 
@@ -34,35 +30,8 @@ def decoder(model):
     return Decoder(GgufFile(model), CPU, context=48)
 
 
-def make_adapter(decoder, *, moved=True):
-    names = select_targets(decoder.architecture, ["auto"])
-    adapter = Adapter(decoder.architecture, names, rank=2, alpha=4.0, seed=0, device=CPU)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for _, B in adapter.factors.values():
-            B.copy_(torch.randn(B.shape, generator=generator) * 0.05 * moved)
-    return adapter
-
-
-def make_learner(
-    decoder,
-    *,
-    adapter=None,
-    kind="adamw",
-    weight_decay=0.0,
-    max_grad_norm=1e9,
-    temperature=1.0,
-    on_fallback=None,
-    **cut,
-):
-    settings = {"micro_batch": 256, "fanout": "auto", "recompute": False, "chunk": 512} | cut
-    return Learner(
-        decoder,
-        adapter or make_adapter(decoder),
-        PassSettings(**settings, temperature=temperature),
-        OptimizerSettings(kind, weight_decay, max_grad_norm),
-        on_fallback=on_fallback or (lambda _: None),
-    )
+make_adapter = adapter_on
+make_learner = partial(learner_on, kind="adamw", max_grad_norm=1e9)
 
 
 def negative_logprob(out):
@@ -124,52 +93,6 @@ def test_scoring_leaves_no_gradient_and_changes_nothing(decoder):
     assert all(torch.equal(v, before[n]) for n, v in learner.adapter.state().items())
 
 
-def states_by_hand(decoder, adapter, prompt, ids):
-    """The states before each token of an answer, from its text alone."""
-    text = pack_text([*prompt, *ids.tolist()], CPU)
-    with torch.no_grad():
-        return decoder.states(text, adapter)[len(prompt) - 1 : -1]
-
-
-def test_states_are_those_before_each_token(decoder):
-    learner = make_learner(decoder)
-    scored = learner.score_with_states(PROMPT, ANSWERS, learner.adapter)
-    for ids, (logprobs, states) in zip(ANSWERS, scored, strict=True):
-        expected = states_by_hand(decoder, learner.adapter, PROMPT, ids)
-        torch.testing.assert_close(states, expected, rtol=0, atol=1e-5)
-        assert not states.requires_grad
-        # the log-probabilities are of these states
-        rows = (states @ decoder.head.T).log_softmax(-1)
-        chosen = rows.gather(1, torch.from_numpy(ids).long()[:, None])[:, 0]
-        torch.testing.assert_close(logprobs, chosen, rtol=0, atol=1e-5)
-
-
-def test_the_first_state_does_not_know_the_answer(decoder):
-    learner = make_learner(decoder)
-    firsts = [s[0] for _, s in learner.score_with_states(PROMPT, ANSWERS, None)]
-    for first in firsts[1:]:
-        torch.testing.assert_close(first, firsts[0], rtol=0, atol=1e-6)
-
-
-PROMPTS = [PROMPT, PROMPT[:2], (9, 8, 7, 6, 5)]
-
-
-@pytest.mark.parametrize("micro_batch", [256, 14, 1])
-def test_answers_to_prompts_of_their_own_are_scored_as_if_alone(decoder, micro_batch):
-    learner = make_learner(decoder, micro_batch=micro_batch, temperature=0.7)
-    together = learner.score_apart(PROMPTS, ANSWERS, learner.adapter)
-    for prompt, ids, (logprobs, states) in zip(PROMPTS, ANSWERS, together, strict=True):
-        [(alone, own)] = learner.score_with_states(prompt, [ids], learner.adapter)
-        torch.testing.assert_close(logprobs, alone, rtol=0, atol=1e-5)
-        torch.testing.assert_close(states, own, rtol=0, atol=1e-5)
-
-
-def test_no_answers_need_no_pass(decoder):
-    learner = make_learner(decoder)
-    assert learner.score_apart([], [], None) == []
-    assert learner.score(PROMPT, [], None) == []
-
-
 # -- accumulating --------------------------------------------------------------------------------
 
 
@@ -183,44 +106,6 @@ def test_accumulate_adds_up_over_groups(decoder):
     factors = (learner.adapter.parameters() for learner in (both, one, other))
     for a, b, c in zip(*factors, strict=True):
         torch.testing.assert_close(a.grad, b.grad + c.grad)
-
-
-@pytest.mark.parametrize("micro_batch", [256, 14, 1])
-def test_answers_to_prompts_of_their_own_add_up(decoder, micro_batch):
-    apart, alone = (make_learner(decoder, adapter=make_adapter(decoder)) for _ in range(2))
-    apart.settings = replace(apart.settings, micro_batch=micro_batch)
-    total = apart.accumulate_apart(PROMPTS, ANSWERS, negative_logprob)
-    parts = sum(
-        alone.accumulate(prompt, [ids], negative_logprob)
-        for prompt, ids in zip(PROMPTS, ANSWERS, strict=True)
-    )
-    assert total == pytest.approx(parts)
-    for a, b in zip(apart.adapter.parameters(), alone.adapter.parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-4)
-
-
-def test_a_loss_may_hold_the_states_and_the_entropy(decoder):
-    """Against plain autograd on whole texts; without ``entropy_gradient`` the entropy is a
-    number alone."""
-    reading = torch.linspace(-1.0, 1.0, decoder.architecture.width)
-
-    def loss(out):
-        return (out.states @ reading).sum() + out.scores.entropy.sum()
-
-    learner = make_learner(decoder, temperature=0.7, entropy_gradient=True)
-    total = learner.accumulate(PROMPT, ANSWERS, loss)
-    plain = make_adapter(decoder)
-    expected = torch.zeros(())
-    for ids in ANSWERS:
-        text = pack_text([*PROMPT, *ids.tolist()], CPU)
-        states = decoder.states(text, plain)[len(PROMPT) - 1 : -1]
-        rows = (states @ decoder.head.T / 0.7).log_softmax(-1)
-        expected = expected + (states @ reading).sum() - (rows.exp() * rows).sum()
-    expected.backward()
-    assert total == pytest.approx(float(expected.detach()), rel=1e-5)
-    for a, b in zip(learner.adapter.parameters(), plain.parameters(), strict=True):
-        assert b.grad.norm() > 0.01
-        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-4)
 
 
 def test_recomputing_activations_gives_every_factor_its_gradient(decoder):
@@ -398,59 +283,6 @@ def test_small_steps_are_not_lost_to_rounding(decoder):
     for _, B in learner.adapter.factors.values():
         assert B.dtype == torch.float32
         assert (B != 0).float().mean() > 0.99
-
-
-@pytest.mark.parametrize("kind", ["adamw", "sgd"])
-def test_parameters_beside_the_adapter_make_the_same_steps(decoder, kind):
-    learner = make_learner(decoder, kind=kind)
-    head = torch.zeros(3, requires_grad=True)
-    learner.train_too([head])
-    head.grad = torch.full((3,), 0.5)
-    _, _, norm = step_with(learner, 0.5, 0.01)
-    move = {"adamw": -0.01, "sgd": -0.005}[kind]
-    assert head.tolist() == pytest.approx([move] * 3)
-    assert head.grad is None
-    # the norm that is told is the adapter's
-    assert norm == pytest.approx(0.5 * math.sqrt(learner.adapter.size))
-
-
-def test_their_gradient_is_limited_by_itself(decoder):
-    """A head whose gradient is a thousand times the limit leaves the adapter's step as it is."""
-    learner = make_learner(decoder, kind="sgd", max_grad_norm=2.0)
-    head = torch.zeros(4, requires_grad=True)
-    learner.train_too([head])
-    head.grad = torch.full((4,), 1000.0)
-    small = 1.0 / math.sqrt(learner.adapter.size)
-    before, after, norm = step_with(learner, small, 1.0)
-    assert norm == pytest.approx(1.0)
-    for name, value in before.items():
-        torch.testing.assert_close(after[name], value - small)
-    # a norm of 2 over four numbers
-    assert head.tolist() == pytest.approx([-1.0] * 4)
-
-
-def test_a_gradient_beside_the_adapter_that_is_not_finite_stops_before_the_step(decoder):
-    learner = make_learner(decoder)
-    head = torch.zeros(2, requires_grad=True)
-    learner.train_too([head])
-    before = learner.adapter.state()
-    for p in learner.adapter.parameters():
-        p.grad = torch.ones_like(p)
-    head.grad = torch.tensor([0.0, math.inf])
-    with pytest.raises(TrainingError, match="the gradient norm is inf after 0"):
-        learner.step(0.1)
-    assert all(torch.equal(v, before[n]) for n, v in learner.adapter.state().items())
-    assert (learner.steps, head.tolist()) == (0, [0.0, 0.0])
-
-
-def test_parameters_without_a_gradient_stay(decoder):
-    """A head that no loss of this step reached."""
-    learner = make_learner(decoder)
-    head = torch.ones(2, requires_grad=True)
-    learner.train_too([head])
-    learner.accumulate(PROMPT, ANSWERS, negative_logprob)
-    learner.step(0.1)
-    assert head.tolist() == [1.0, 1.0]
 
 
 def test_one_step_lowers_the_loss_it_was_made_on(decoder):

@@ -56,6 +56,7 @@ EXPECTED = [
         "advantage": 0.25,
         "trained": True,
         "skip_reason": None,
+        "audit": ["verbose"],
     },
     {
         "type": "rollout",
@@ -73,6 +74,7 @@ EXPECTED = [
         "advantage": 0.25,
         "trained": False,
         "skip_reason": "zero_signal",
+        "audit": [],
     },
     {
         "type": "update",
@@ -87,7 +89,7 @@ def test_one_update_gives_run_prompt_rollout_and_update_records(tmp_path, info, 
     monitor = JsonlMonitor(tmp_path / "deep" / "folder")
     monitor.run_started(info)
     answers = [
-        trajectory(parts={"format": 0.5}, judge_term=0.1, reward_raw=0.9),
+        trajectory(parts={"format": 0.5}, judge_term=0.1, reward_raw=0.9, audit=("verbose",)),
         trajectory("6", 0.0, member=1, trained=False, skip_reason="zero_signal"),
     ]
     monitor.trajectories(1, [group(*answers)])

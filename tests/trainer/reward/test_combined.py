@@ -122,11 +122,12 @@ def test_both_are_added_with_the_models_weight(section, replies, algorithm):
     assert found[2].parts == {"words": 10.0, "program": 1.0, "reward_model": scores[2]}
 
 
-def test_progress_of_both_goes_up_to_twice_the_answers(section, opened):
+def test_in_the_progress_of_both_a_score_is_half_an_answer(section, opened):
     seen = []
     with opened(section(part="words", weight=1.0)) as reward:
         reward.score(requests("Hi", *ANSWERS), lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 8), (2, 8), (3, 8), (4, 8), (8, 8)]
+    # the program's 1, 2, 3 and 4 scores, and the model's 4 at once
+    assert seen == [(0, 4), (1, 4), (1, 4), (2, 4), (4, 4)]
 
 
 @pytest.mark.parametrize("part", ["reward_model", "program"])

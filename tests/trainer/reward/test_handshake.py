@@ -38,9 +38,9 @@ def test_program_that_fails_on_the_handshake(open_program, requests_of):
         print(json.loads(line)["completion"])
     """
     message = score_error(open_program(source), requests_of("a"))
-    assert "ended (exit status 1) before it answered the handshake" in message
-    assert 'reward_mode = "oneshot"' in message
-    assert "KeyError: 'completion'" in message
+    reason, _, advice = message.partition("KeyError: 'completion'\n")
+    assert "ended (exit status 1) before it answered the handshake.\nIts stderr" in reason
+    assert advice == 'If it took the handshake for a request, it needs reward_mode = "oneshot".'
 
 
 def test_another_version_is_named(open_program, requests_of):
@@ -89,5 +89,19 @@ def test_wrong_file_name_is_told_by_stderr(tmp_path, requests_of):
         judge_allowed=False,
     )
     message = score_error(program, requests_of("a"))
-    assert "ended (exit status 2) before it answered the handshake" in message
-    assert "can't open file" in message.partition("Its stderr ends with")[2]
+    ending, _, reason = message.partition("\nIts stderr ends with:\n")
+    assert ending.endswith("ended (exit status 2) before it answered the handshake.")
+    assert "can't open file" in reason.splitlines()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is unread")
+def test_failing_before_the_handshake_is_read_has_nothing_to_do_with_it(open_program, requests_of):
+    message = score_error(open_program("import no_such_module"), requests_of("a"))
+    assert message.endswith("ModuleNotFoundError: No module named 'no_such_module'")
+    assert "oneshot" not in message
+
+
+def test_ending_well_without_a_word_gets_the_advice(open_program, requests_of):
+    message = score_error(open_program("import sys; sys.stdin.readline()"), requests_of("a"))
+    assert "ended (exit status 0) before it answered the handshake. In persistent mode" in message
+    assert 'needs reward_mode = "oneshot".\nIts stderr is empty.' in message

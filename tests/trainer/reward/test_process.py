@@ -193,3 +193,30 @@ def test_script_that_the_system_refuses(tmp_path, first_line):
     with pytest.raises(ProgramError, match="cannot start") as caught:
         ProgramProcess(["./reward"], tmp_path)
     assert "first line" in caught.value.advice
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is unread")
+def test_unread_input_is_told_from_input_that_was_read(start):
+    source = "import sys; sys.stdin.readline(); print('read', flush=True); sys.stdin.readline()"
+    process = start(sys.executable, "-u", "-c", source)
+    assert process.left_input() is False
+    process.stdin.write(b"one\n")
+    read_until(process, "read")
+    assert process.left_input() is False
+    process.stdin.write(b"two\n")
+    assert process.wait_exited(10)
+    process = start("sleep", "600")
+    process.stdin.write(b"one\n")
+    assert process.left_input() is True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is unread")
+def test_what_a_program_left_unread_is_known_after_its_end(start):
+    process = start(sys.executable, "-c", "input()")
+    process.stdin.write(b"one\n")
+    assert process.wait_exited(10)
+    assert process.left_input() is False
+    process = start(sys.executable, "-c", "import time; time.sleep(0.5)")
+    process.stdin.write(b"one\n")
+    assert process.wait_exited(10)
+    assert process.left_input() is True

@@ -14,6 +14,7 @@ from trainer.reward.protocol import (
     decode_line,
     encode_line,
     handshake_line,
+    objection,
     parse_reply,
     reply_index,
     request_line,
@@ -42,6 +43,26 @@ def test_request_holds_prompt_completion_messages_and_metadata():
 def test_request_of_a_batch_says_its_place():
     fields = json.loads(request_line(request(), (5, 2)))
     assert (fields["_retrograd_batch"], fields["_retrograd_index"]) == (5, 2)
+
+
+def test_a_prompt_may_fill_its_request_up_to_the_room_for_the_answer():
+    """7 MiB of the line's 8 are for the prompt; "ü" takes six bytes, as \\u00fc."""
+
+    def said_of(size):
+        frame = len(request_line(request("", text=""), (0, 0)))
+        return objection(request("", text="x" * (size - frame)).prompt)
+
+    assert said_of(7 * 2**20) is None
+    assert said_of(7 * 2**20 + 1) == (
+        "as a request to the reward program this line has 7340033 bytes, and 7340032 is the limit: "
+        "shorten its messages or extra fields"
+    )
+    assert objection(request("", text="ü" * 1_000_000).prompt) is None
+    assert "this line has 7800" in objection(request("", text="ü" * 1_300_000).prompt)
+
+
+def test_a_prompt_beyond_the_limit_of_any_line_is_objected_to_alike():
+    assert "this line has 9000" in objection(request("", text="x" * 9_000_000).prompt)
 
 
 def test_control_lines():

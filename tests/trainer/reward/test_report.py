@@ -15,6 +15,16 @@ def test_error_names_program_folder_line_prompt_and_answer(requests_of):
     )
 
 
+def test_what_failed_by_itself_is_told_by_its_stderr_before_any_advice():
+    failure = ProgramError("died", advice="Try again", told_by_stderr=True)
+    start = 'The reward program (reward_command = ["python3", "reward.py"], run in /runs/sum) died.'
+    assert str(REPORTER.error(failure, stderr="Traceback\n")) == (
+        f"{start}\nIts stderr ends with:\nTraceback\nTry again."
+    )
+    assert str(REPORTER.error(failure, stderr="")) == f"{start}\nIts stderr is empty.\nTry again."
+    assert str(REPORTER.error(failure.about(b"x", None))) == f"{start} The line: x\nTry again."
+
+
 def test_long_text_keeps_both_ends():
     assert shorten("a" * 50 + "b" * 50, limit=10) == "aaaaa […90 characters…] bbbbb"
 

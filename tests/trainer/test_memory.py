@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from small_runs import PPO, SMALL, rewards, write_run
+
+from trainer import sizing
+from trainer.inputs import read_inputs
+from trainer.memory import chunk_of, concurrency_of, estimate, micro_batch_of
+
+
+@pytest.fixture(scope="module")
+def model(random_llama):
+    """One layer of 32 with 2 of 4 heads for keys and values, vocabulary 260."""
+    return random_llama(**SMALL)
+
+
+@pytest.fixture
+def run(tmp_path, model):
+    """A configuration and its inputs; the prompt has 8 tokens, answers have at most 6."""
+
+    def _run(changes=None, **options):
+        config = write_run(tmp_path, model, rewards([0.0]), changes, **options)
+        return config, read_inputs(config)
+
+    return _run
+
+
+@pytest.fixture
+def parts(run):
+    return lambda changes=None, **options: estimate(*run(changes, **options))
+
+
+@pytest.mark.parametrize(
+    ("changes", "cells"),
+    [
+        # 4 answers of 6 with room for three prompts of 8: as many as the context has
+        ({}, 48),
+        # 32 answers of 6, and 2 · 4 + 1 prompts of 8
+        ({"grpo.prompts_per_update": 4, "grpo.group_size": 8}, 32 * 6 + 9 * 8),
+        # 8 answers at once, and 2 · 1 + 1 prompts
+        (
+            {
+                "grpo.prompts_per_update": 4,
+                "grpo.group_size": 8,
+                "training.generation_concurrency": 8,
+            },
+            8 * 6 + 3 * 8,
+        ),
+    ],
+)
+def test_the_samplers_cache_is_what_the_sampler_makes_room_for(parts, changes, cells):
+    # 16 numbers for keys and 16 for values, in F32
+    assert parts(changes)["sampler's cache"] == cells * 2 * 16 * 4
+    fast = {**changes, "training.fast_sampling_context": True}
+    assert parts(fast)["sampler's cache"] == cells * 2 * 16 * 2
+
+
+def test_no_more_answers_are_generated_at_once_than_there_are(run, monkeypatch):
+    batch = {"grpo.prompts_per_update": 3, "grpo.group_size": 5}
+    assert concurrency_of(*run(batch)) == 15
+    assert concurrency_of(*run(batch | {"training.generation_concurrency": 64})) == 15
+    assert concurrency_of(*run(batch | {"training.generation_concurrency": 7})) == 7
+    # a quarter of the memory for 4 caches of 8 + 6 tokens
+    monkeypatch.setattr(sizing, "available_bytes", lambda: 4 * 4 * 14 * 2 * 16 * 4)
+    assert concurrency_of(*run(batch)) == 4
+
+
+def test_a_pass_has_at_most_the_longest_group(parts):
+    assert "one pass of 32 tokens" in parts(), "8 + 4 · 6"
+    assert "one pass of 20 tokens" in parts({"training.micro_batch": 20})
+    assert "one pass of 14 tokens" in parts(base=PPO)
+
+
+def test_the_micro_batch_is_the_given_one_or_an_automatic_one(run, monkeypatch):
+    config, inputs = run({"training.micro_batch": 77})
+    assert micro_batch_of(config, inputs.architecture) == 77
+    config, inputs = run({"training.micro_batch": "auto"})
+    monkeypatch.setattr(sizing, "available_bytes", lambda: 0)
+    assert micro_batch_of(config, inputs.architecture) == 256, "the least"
+
+
+@pytest.mark.parametrize(
+    ("changes", "chunk", "rows"),
+    [
+        ({}, 512, 32),
+        ({"training.ce_chunk_tokens": 5}, 5, 5),
+        ({"training.chunked_cross_entropy": False}, 48 * 4, 32),
+    ],
+)
+def test_logits_are_made_for_a_chunk_or_a_whole_pass(run, changes, chunk, rows):
+    config, inputs = run(changes)
+    assert chunk_of(config) == chunk
+    assert estimate(config, inputs)["logits"] == rows * 260 * 4
+
+
+def test_weights_for_sampling_and_the_adapter(parts, model):
+    f32 = parts()
+    assert f32["weights for sampling"] == f32["base in F32"]
+    assert parts({"training.rollout_weights": "f16"})["weights for sampling"] == (
+        f32["base in F32"] // 2
+    )
+    assert parts({"training.rollout_weights": "file"})["weights for sampling"] == (
+        model.stat().st_size
+    )
+    assert f32["adapter"] == 928 * 4 * 4, "parameters, gradient and two moments"
+
+
+def test_a_critic_adds_its_features(parts):
+    # 4 answers of 6 tokens, 32 numbers each: as kept, joined and standardised
+    assert parts(base=PPO)["critic's features"] == 4 * 6 * 32 * (4 + 4 + 8)
+    assert "critic's features" not in parts({"ppo.critic.enabled": False}, base=PPO)
+    assert "critic's features" not in parts()

@@ -1,0 +1,94 @@
+"""What a run takes of the memory: the settings that it depends on as a run uses them, and an
+estimate of the whole."""
+
+from __future__ import annotations
+
+from trainer.config.models import PpoConfig, RolloutConfig
+from trainer.gguf.architecture import Architecture
+from trainer.inputs import Inputs
+from trainer.rollout.engine import plan_layout
+from trainer.sizing import (
+    activation_bytes,
+    auto_concurrency,
+    auto_micro_batch,
+    cache_bytes,
+    trained_weights_bytes,
+)
+
+
+def micro_batch_of(config: RolloutConfig, architecture: Architecture) -> int:
+    """The most tokens in one pass."""
+    chosen, training = config.training.micro_batch, config.training
+    if chosen == "auto":
+        return auto_micro_batch(architecture, recompute=training.gradient_checkpointing)
+    return chosen
+
+
+def chunk_of(config: RolloutConfig) -> int:
+    """How many positions have their logits made at once.
+
+    Without chunking all of a pass, which never has more rows than the context times the group.
+    """
+    training = config.training
+    if training.chunked_cross_entropy:
+        return training.ce_chunk_tokens
+    return training.ctx * config.rollout.group_size
+
+
+def concurrency_of(config: RolloutConfig, inputs: Inputs) -> int:
+    """How many answers are generated at once."""
+    section, training = config.rollout, config.training
+    answers = section.prompts_per_update * section.group_size
+    chosen = training.generation_concurrency
+    if chosen == "auto":
+        chosen = auto_concurrency(
+            inputs.architecture,
+            answers=answers,
+            tokens=inputs.longest_prompt + section.sampling.max_new_tokens,
+            exact=not training.fast_sampling_context,
+        )
+    return min(chosen, answers)
+
+
+def estimate(config: RolloutConfig, inputs: Inputs) -> dict[str, int]:
+    """The bytes of each large part of a run, by the part's name for people."""
+    a, training, section = inputs.architecture, config.training, config.rollout
+    longest_group = inputs.longest_prompt + section.group_size * section.sampling.max_new_tokens
+    rows = min(micro_batch_of(config, a), longest_group)
+    base = trained_weights_bytes(a)
+    sampled = {"file": inputs.file.path.stat().st_size, "f32": base}
+    exact = not training.fast_sampling_context
+    recompute = training.gradient_checkpointing
+    parts = {
+        "base in F32": base,
+        "weights for sampling": sampled.get(training.rollout_weights, base // 2),
+        "sampler's cache": cache_bytes(a, _cells(config, inputs), exact=exact),
+        f"one pass of {rows} tokens": activation_bytes(a, rows, recompute=recompute),
+        "logits": 4 * min(chunk_of(config), rows) * a.vocabulary,
+        # the factors, their gradient, and the two moments of AdamW
+        "adapter": 4 * 4 * inputs.adapter_size(config.lora.rank),
+    }
+    if isinstance(config, PpoConfig) and config.ppo.critic.enabled:
+        parts["critic's features"] = _feature_bytes(config, a)
+    return parts
+
+
+def _cells(config: RolloutConfig, inputs: Inputs) -> int:
+    """How many tokens the sampler has room for."""
+    layout = plan_layout(
+        ctx=config.training.ctx,
+        concurrency=concurrency_of(config, inputs),
+        max_prompt_tokens=inputs.longest_prompt,
+        group_size=config.rollout.group_size,
+        max_new_tokens=config.rollout.sampling.max_new_tokens,
+    )
+    return layout.cells
+
+
+def _feature_bytes(config: PpoConfig, a: Architecture) -> int:
+    """The states of the longest answers that an update can have: each answer's own, all of them in
+    one tensor, and what the critic makes of that in F32 (the probe standardises it)."""
+    section, critic = config.ppo, config.ppo.critic
+    numbers = section.rollout_batch_size * section.sampling.max_new_tokens * a.width
+    kept = 4 if critic.feature_dtype == "f32" else 2
+    return numbers * (2 * kept + 4 * (2 if critic.kind == "probe" else 1))
