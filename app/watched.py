@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.stop import StopOnSignal
 from app.terminal import TerminalMonitor
@@ -17,8 +18,9 @@ class Watched:
     exit_status: int
 
 
-def run_watched(config: RunConfig) -> Watched:
-    """Train, shown on stderr and, where ``[observe]`` names a folder, written to its file.
+def run_watched(config: RunConfig, resume_from: Path | None = None) -> Watched:
+    """Train, from a checkpoint where ``resume_from`` names one. The run is shown on stderr and,
+    where ``[observe]`` names a folder, written to its file.
 
     Raises what ``trainer.run.run`` raises.
     """
@@ -36,7 +38,7 @@ def run_watched(config: RunConfig) -> Watched:
             monitors: list[Monitor] = [terminal, stop]
             if records is not None:
                 monitors.append(records)
-            outcome = run(config, CompositeMonitor(monitors))
+            outcome = run(config, CompositeMonitor(monitors), resume_from=resume_from)
     return Watched(outcome, _exit_status(outcome, stop.exit_status))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -22,12 +23,16 @@ from trainer.errors import ConfigError, RetrogradError
 from trainer.export import ExportRefusedError, write_checked
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
+from trainer.resume import Resumed, resume
 from trainer.rollout.continuous import RolloutStopped
 from trainer.session import Session, check_fanout, check_output, open_session
 
 
-def run(config: RunConfig, monitor: Monitor) -> Outcome:
+def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None) -> Outcome:
     """Train as ``config`` says and report to ``monitor``.
+
+    ``resume_from`` is a checkpoint, or a folder of them, to go on from: the same numbers follow as
+    if the run had never stopped.
 
     Raises ConfigError (and its kinds) for what is wrong before training. What goes wrong during
     training ends the run as ``failed``: the outcome says why, and the adapter of the last completed
@@ -40,13 +45,16 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
     inputs = read_inputs(config)
     check_fanout(config, inputs)
     check_output(config)
-    monitor.run_started(_info(config, inputs))
+    resumed = resume(config, inputs, resume_from)
+    monitor.run_started(_info(config, inputs, resumed))
     outcome = Outcome("failed", 0, None, "ended before it could train")
     try:
         with ExitStack() as stack:
             for note in notes(config):
                 monitor.event(Event("warning", "config", note))
-            session = open_session(config, inputs, monitor, stack)
+            for remark in resumed.remarks if resumed else ():
+                monitor.event(Event("warning", "resume", remark))
+            session = open_session(config, inputs, monitor, stack, resumed)
             outcome, raised = _train(config, session, monitor)
             outcome = replace(outcome, findings=session.loop.health.findings())
     except BaseException as error:
@@ -125,7 +133,7 @@ def _export(config: RolloutConfig, session: Session) -> Agreement:
     )
 
 
-def _info(config: RolloutConfig, inputs: Inputs) -> RunInfo:
+def _info(config: RolloutConfig, inputs: Inputs, resumed: Resumed | None) -> RunInfo:
     a = inputs.architecture
     types = ", ".join(f"{n} × {t}" for t, n in inputs.file.type_counts().items())
     return RunInfo(
@@ -141,7 +149,9 @@ def _info(config: RolloutConfig, inputs: Inputs) -> RunInfo:
             f"{inputs.adapter_size(config.lora.rank):,} parameters",
             "prompts": f"{len(inputs.prompts)}, at most {inputs.longest_prompt} tokens",
             "torch": f"{torch.__version__} on {platform.machine()}",
-        },
+        }
+        | ({"resumed": f"after update {resumed.update}, from {resumed.path}"} if resumed else {}),
+        resumed_from_update=resumed.update if resumed else None,
     )
 
 

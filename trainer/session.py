@@ -19,6 +19,7 @@ from trainer.algorithms.loop import Loop
 from trainer.algorithms.method import Tools
 from trainer.algorithms.order import PromptOrder
 from trainer.algorithms.ppo import Ppo
+from trainer.checkpoint.keeper import Keeper
 from trainer.config.availability import resolved_params
 from trainer.config.models import GrpoConfig, PpoConfig, RolloutConfig
 from trainer.device import choose_device, keep_freed_pages
@@ -34,6 +35,7 @@ from trainer.model.decoder import Decoder
 from trainer.model.learner import Learner, OptimizerSettings, PassSettings
 from trainer.model.passes import plan_passes
 from trainer.monitor.protocol import Event, Monitor
+from trainer.resume import Resumed, identity_of, open_store
 from trainer.reward.combined import open_reward as reward_of
 from trainer.reward.exchange import ExchangeLog
 from trainer.reward.program import RewardProgram
@@ -54,10 +56,14 @@ class Session:
 
 
 def open_session(
-    config: RolloutConfig, inputs: Inputs, monitor: Monitor, stack: ExitStack
+    config: RolloutConfig,
+    inputs: Inputs,
+    monitor: Monitor,
+    stack: ExitStack,
+    resumed: Resumed | None = None,
 ) -> Session:
-    """Open everything; ``stack`` closes it. Raises ConfigError, ModelError, RewardError, or
-    TrainingError when llama.cpp and torch disagree."""
+    """Open everything, where ``resumed`` left it; ``stack`` closes it. Raises ConfigError,
+    ModelError, RewardError, or TrainingError when llama.cpp and torch disagree."""
     torch.set_num_threads(threads_of(config))
     keep_freed_pages()
     monitor.progress("prepare", 0, 3)
@@ -76,7 +82,10 @@ def open_session(
     monitor.progress("prepare", 3, 3)
     monitor.event(_settings(config, learner, engine, weights))
     collector = open_collector(config, inputs, engine, reward)
-    loop = _open_loop(config, Tools(config, collector, learner, monitor))
+    keeper = Keeper(open_store(config), identity_of(config, inputs), monitor)
+    loop = _open_loop(config, Tools(config, collector, learner, monitor), keeper)
+    if resumed is not None:
+        loop.load_state(resumed.loop)
     return Session(loop, adapter, parity)
 
 
@@ -89,10 +98,10 @@ def open_collector(
     return Collector(config.rollout, prompt_order(config, inputs), engine, reward, form)
 
 
-def _open_loop(config: RolloutConfig, tools: Tools[Any]) -> Loop[Any]:
+def _open_loop(config: RolloutConfig, tools: Tools[Any], keeper: Keeper) -> Loop[Any]:
     method = Grpo(config, tools) if isinstance(config, GrpoConfig) else Ppo(config, tools)
     watch = Watch(config.run.algorithm, resolved_params(config))
-    return Loop(method, tools, Audit(config.audit), watch)
+    return Loop(method, tools, Audit(config.audit), watch, keeper)
 
 
 def threads_of(config: RolloutConfig) -> int:

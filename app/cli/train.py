@@ -21,6 +21,17 @@ Seed = Annotated[
 
 def train(
     config: Config,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="With --resume: a checkpoint, or a folder of them, other than the run's own.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint of this run.")
+    ] = False,
     model: Model = None,
     output: Annotated[
         Path | None, typer.Option(help="Where the result goes, in place of \\[output].")
@@ -38,13 +49,22 @@ def train(
     with reported(debug):
         from app.overrides import with_seed
         from app.watched import run_watched
-        from trainer.config import Overrides, load_config, refuse_unavailable
+        from trainer.config import Overrides, SftConfig, load_config, refuse_unavailable
+        from trainer.errors import ConfigError
+        from trainer.resume import checkpoint_folder
 
         loaded = load_config(config, Overrides(model=model, output=output, name=name))
         if seed is not None:
             loaded = with_seed(loaded, seed)
         refuse_unavailable(loaded)
-        watched = run_watched(loaded)
+        if checkpoint is not None and not resume:
+            raise ConfigError(f"{checkpoint}: write --resume before it, to go on from there.")
+        if resume and isinstance(loaded, SftConfig):
+            raise ConfigError(f"{config}: only GRPO and PPO runs can be resumed.")
+        place = checkpoint
+        if resume and place is None and not isinstance(loaded, SftConfig):
+            place = checkpoint_folder(loaded)
+        watched = run_watched(loaded, place)
         if watched.outcome.status == "failed":
             say(watched.outcome.message)
         raise typer.Exit(watched.exit_status)

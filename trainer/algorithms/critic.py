@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from trainer.checkpoint.file import State
+
 _STEADY = 1e-2
 """A feature that varies less than this part of the average one is scaled as if it varied so."""
 _BIAS_RATE = 10.0
@@ -33,6 +35,12 @@ class Critic(Protocol):
     def fit(self, features: Tensor, returns: Tensor) -> None:
         """Learn from a batch whose advantages were taken already."""
         ...
+
+    def state(self) -> State:
+        """All that it has learnt."""
+        ...
+
+    def load_state(self, state: State) -> None: ...
 
 
 class ProbeCritic:
@@ -79,6 +87,26 @@ class ProbeCritic:
             torch.autograd.backward(loss)
             self._optimizer.step()
 
+    def state(self) -> State:
+        return {
+            "weight": self.weight.detach().cpu().clone(),
+            "bias": self.bias.detach().cpu().clone(),
+            "mean": None if self._mean is None else self._mean.cpu(),
+            "scale": None if self._scale is None else self._scale.cpu(),
+            "unit": self._unit,
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state(self, state: State) -> None:
+        _set(self.weight, state["weight"])
+        _set(self.bias, state["bias"])
+        device = self.weight.device
+        self._mean, self._scale = (
+            None if state[key] is None else state[key].to(device) for key in ("mean", "scale")
+        )
+        self._unit = state["unit"]
+        self._optimizer.load_state_dict(state["optimizer"])
+
     def _standardised(self, features: Tensor) -> Tensor:
         x = features.float()
         if self._mean is None or self._scale is None:
@@ -107,3 +135,15 @@ class SharedCritic:
 
     def fit(self, features: Tensor, returns: Tensor) -> None:
         """Nothing: the passes over the batch fit it."""
+
+    def state(self) -> State:
+        return {"weight": self.weight.detach().cpu().clone(), "bias": self.bias.detach().cpu()}
+
+    def load_state(self, state: State) -> None:
+        _set(self.weight, state["weight"])
+        _set(self.bias, state["bias"])
+
+
+def _set(parameter: Tensor, value: Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(value)

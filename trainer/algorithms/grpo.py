@@ -22,6 +22,7 @@ from trainer.algorithms.objectives import GrpoObjective, PassStats
 from trainer.algorithms.optimise import score_groups, shuffled
 from trainer.algorithms.schedules import KlSchedule
 from trainer.algorithms.stopwatch import Stopwatch
+from trainer.checkpoint.file import State
 from trainer.config.models import GrpoConfig
 from trainer.errors import TrainingError
 from trainer.monitor.protocol import Event
@@ -71,6 +72,12 @@ class Grpo:
             measured = values.get("policy/kl")
             self.kl_coefficient = schedule.next(self.kl_coefficient, update, measured)
         self._check_stall(update, values, trained)
+
+    def state(self) -> State:
+        return {"stalled": self.stalled, "kl_coefficient": self.kl_coefficient}
+
+    def load_state(self, state: State) -> None:
+        self.stalled, self.kl_coefficient = state["stalled"], state["kl_coefficient"]
 
     def _kl_schedule(self) -> KlSchedule | None:
         section = self.config.grpo

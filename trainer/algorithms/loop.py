@@ -15,6 +15,8 @@ from trainer.algorithms.method import Method, Tools
 from trainer.algorithms.objectives import PassStats
 from trainer.algorithms.optimise import learning_rates
 from trainer.algorithms.stopwatch import Stopwatch
+from trainer.checkpoint.file import State
+from trainer.checkpoint.keeper import Keeper
 from trainer.export import load_into
 from trainer.health.audit import Audit, AuditReport
 from trainer.health.findings import Watch
@@ -32,8 +34,10 @@ class Loop(Generic[G]):
     tools: Tools[G]
     audit: Audit
     health: Watch
+    keeper: Keeper
     completed: int = 0
     trained: int = 0
+    _whole: bool = True
     _process: psutil.Process = field(default_factory=psutil.Process)
 
     def __post_init__(self) -> None:
@@ -46,14 +50,42 @@ class Loop(Generic[G]):
         TrainingError (guard, stall, non-finite numbers), RewardError, and RolloutStopped when the
         monitor asked while answers were being written.
         """
-        updates, adapter = self.tools.config.rollout.updates, self.tools.learner.adapter
-        while self.completed < updates and not self.tools.monitor.should_stop():
-            before = adapter.state()
-            try:
-                self.update(self.completed + 1)
-            except BaseException:
-                adapter.load_state(before)
-                raise
+        updates, learner = self.tools.config.rollout.updates, self.tools.learner
+        try:
+            while self.completed < updates and not self.tools.monitor.should_stop():
+                before = learner.adapter.state()
+                try:
+                    self.update(self.completed + 1)
+                except BaseException:
+                    learner.adapter.load_state(before)
+                    raise
+                self.keeper.update_done(self.completed, learner.steps, self.state)
+        finally:
+            # An update that failed among its steps has left moments and critic half changed.
+            if self._whole:
+                self.keeper.ended(self.completed, learner.steps, self.state)
+
+    def state(self) -> State:
+        """All that the next update depends on."""
+        return {
+            "completed": self.completed,
+            "trained": self.trained,
+            "adapter": self.tools.learner.adapter.state(),
+            "learner": self.tools.learner.state(),
+            "method": self.method.state(),
+        }
+
+    def load_state(self, state: State) -> None:
+        """Be where the run was that ``state`` was taken of, the sampler included."""
+        self.tools.learner.adapter.load_state(state["adapter"])
+        self.tools.learner.load_state(state["learner"])
+        self.method.load_state(state["method"])
+        self.completed, self.trained = state["completed"], state["trained"]
+        self.keeper.saved = self.completed
+        self.keeper.store.start_at(self.tools.learner.steps)
+        if self.trained:
+            with load_into(self.tools.collector.engine, self.tools.learner.adapter):
+                pass
 
     def update(self, update: int) -> None:
         """Sample, score, take advantages, make the passes, report, hand the adapter over."""
@@ -62,6 +94,7 @@ class Loop(Generic[G]):
         audit = self.audit.look(update, [a.text for g in groups for a in g.answers])
         # Before the passes: should one of them fail, these answers are what explains it.
         self.tools.monitor.trajectories(update, _records(groups, audit))
+        self._whole = False
         passes = self.method.optimise(update, groups, watch)
         if passes:
             with watch("swap"), load_into(self.tools.collector.engine, self.tools.learner.adapter):
@@ -69,6 +102,7 @@ class Loop(Generic[G]):
         values = self.report(update, groups, passes, watch, audit)
         self.completed = update
         self.trained += bool(passes)
+        self._whole = True
         self.method.conclude(update, values, bool(passes))
 
     def report(

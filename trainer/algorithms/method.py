@@ -13,6 +13,7 @@ from trainer.algorithms.metrics import Metrics
 from trainer.algorithms.objectives import Objective, PassStats
 from trainer.algorithms.optimise import learning_rates, run_pass
 from trainer.algorithms.stopwatch import Stopwatch
+from trainer.checkpoint.file import State
 from trainer.config.models import RolloutConfig
 from trainer.model.learner import Learner
 from trainer.monitor.protocol import Monitor, Stage
@@ -41,6 +42,12 @@ class Method(Protocol[G]):
         """What the update means for the next one. Raises TrainingError when there should be none.
         ``values`` are all of its metrics."""
         ...
+
+    def state(self) -> State:
+        """What it carries from update to update."""
+        ...
+
+    def load_state(self, state: State) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

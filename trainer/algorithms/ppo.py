@@ -28,6 +28,7 @@ from trainer.algorithms.objectives import PassStats, PpoObjective
 from trainer.algorithms.optimise import shuffled
 from trainer.algorithms.schedules import AdaptiveKl
 from trainer.algorithms.stopwatch import Stopwatch
+from trainer.checkpoint.file import State
 from trainer.config.models import PpoConfig
 from trainer.monitor.protocol import Event
 
@@ -94,6 +95,15 @@ class Ppo:
         if not trained:
             words = f"every answer got the reward {values['reward/mean']:.3g}: nothing to learn"
             self.tools.monitor.event(Event("info", "update_skipped", words, update))
+
+    def state(self) -> State:
+        critic = None if self.critic is None else self.critic.state()
+        return {"kl_coefficient": self.kl_coefficient, "critic": critic}
+
+    def load_state(self, state: State) -> None:
+        self.kl_coefficient = state["kl_coefficient"]
+        if self.critic is not None:
+            self.critic.load_state(state["critic"])
 
     # -- scoring ---------------------------------------------------------------------------------
 

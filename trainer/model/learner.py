@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -188,6 +188,14 @@ class Learner:
         self.optimizer.zero_grad()
         self.steps += 1
         return norms[0]
+
+    def state(self) -> dict[str, Any]:
+        """The optimizer's state, and how many steps it has made; the adapter has its own."""
+        return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.optimizer.load_state_dict(state["optimizer"])
 
     def train_too(self, parameters: Iterable[Tensor]) -> None:
         """Let the optimizer train ``parameters`` beside the adapter. Their gradient is limited by

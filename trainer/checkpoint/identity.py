@@ -1,0 +1,74 @@
+"""What two runs must have in common for one to go on where the other stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Identity = dict[str, Any]
+
+# Where results go and what is told of the run changes no number. Nor does how work is cut, beyond
+# rounding, but the promise is the same numbers: those keys have to be the same.
+_FREE = (
+    "run.name",
+    "run.verbose",
+    "output",
+    "observe",
+    "checkpoint",
+    "metrics",
+    "audit",
+    "model.path",
+)
+_LENGTH = ("grpo.updates", "ppo.updates")
+
+
+def identity(params: Mapping[str, Any], *, model: str, files: Mapping[str, Path]) -> Identity:
+    """``params`` is the resolved configuration, ``model`` the digest of the base, and ``files`` are
+    further ones that decide what is learnt, by the key that names them."""
+    return {
+        "params": dict(params),
+        "model": model,
+        "files": {
+            key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in files.items()
+        },
+    }
+
+
+def differences(saved: Identity, now: Identity) -> list[str]:
+    """What forbids going on, in a line each: key, value then, value now."""
+    found = []
+    if saved["model"] != now["model"]:
+        found.append("model.path: is another model than the checkpoint was made with")
+    for key, digest in now["files"].items():
+        if saved["files"].get(key) != digest:
+            found.append(f"{key}: the file has other contents than at the checkpoint")
+    before, after = dict(_flat(saved["params"])), dict(_flat(now["params"]))
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key) and not _may_differ(key, now["files"]):
+            found.append(f"{key}: {before.get(key)!r} at the checkpoint, {after.get(key)!r} now")
+    return found
+
+
+def lengthened(saved: Identity, now: Identity) -> tuple[int, int] | None:
+    """The number of updates then and now, where it is another."""
+    before, after = dict(_flat(saved["params"])), dict(_flat(now["params"]))
+    for key in _LENGTH:
+        if key in after and before.get(key) != after[key]:
+            return before[key], after[key]
+    return None
+
+
+def _may_differ(key: str, files: Mapping[str, Any]) -> bool:
+    free = any(key == name or key.startswith(f"{name}.") for name in _FREE)
+    # A file that was moved is the same file: its contents are compared.
+    return free or key in _LENGTH or key in files
+
+
+def _flat(params: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value

@@ -1,0 +1,49 @@
+"""What the training loop knows of checkpoints: tell it that an update is done, or that all is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from trainer.checkpoint.file import State
+from trainer.checkpoint.identity import Identity
+from trainer.checkpoint.store import Store
+from trainer.monitor.protocol import Event, Monitor
+
+
+@dataclass
+class Keeper:
+    """``identity_of`` is asked once, at the first save: it reads the whole model."""
+
+    store: Store
+    identity_of: Callable[[], Identity]
+    monitor: Monitor
+    saved: int = 0
+
+    @cached_property
+    def _identity(self) -> Identity:
+        return self.identity_of()
+
+    def update_done(self, update: int, step: int, state: Callable[[], State]) -> None:
+        """``update`` is behind the run, after ``step`` optimizer steps. Saves where that is due."""
+        if self.store.is_due(step):
+            self._save(update, step, state)
+
+    def ended(self, update: int, step: int, state: Callable[[], State]) -> None:
+        """The run makes no further update. Saves what is not saved yet."""
+        if update > self.saved:
+            self._save(update, step, state)
+
+    def _save(self, update: int, step: int, state: Callable[[], State]) -> None:
+        try:
+            path = self.store.save(
+                update, step, {"identity": self._identity, "update": update, "loop": state()}
+            )
+        except OSError as error:
+            # The run is worth more than its checkpoint: it goes on, and the next one may fit.
+            words = f"the checkpoint of update {update} could not be written to {self.store.folder}"
+            self.monitor.event(Event("error", "checkpoint", f"{words}: {error.strerror}", update))
+            return
+        self.saved = update
+        self.monitor.event(Event("info", "checkpoint", f"saved {path}", update))

@@ -1,0 +1,78 @@
+"""A run's folder of checkpoints: which is written when, which is taken, which is let go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer.checkpoint.file import UNFINISHED, DamagedCheckpointError, State, read, write
+from trainer.errors import ConfigError
+
+ENDING = ".ckpt"
+_SECONDS_BETWEEN = 60.0
+
+
+@dataclass(slots=True)
+class Store:
+    """Keeps the ``keep`` newest checkpoints of ``folder``.
+
+    With ``every_steps`` one is due after so many optimizer steps, otherwise after a minute.
+    ``clock`` gives seconds.
+    """
+
+    folder: Path
+    keep: int
+    every_steps: int | None
+    clock: Callable[[], float] = time.monotonic
+    _last_step: int = 0
+    _last_time: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last_time = self.clock()
+
+    def start_at(self, step: int) -> None:
+        """The run continues from ``step``, which is saved already."""
+        self._last_step, self._last_time = step, self.clock()
+
+    def is_due(self, step: int) -> bool:
+        if self.every_steps is not None:
+            return step - self._last_step >= self.every_steps
+        return self.clock() - self._last_time >= _SECONDS_BETWEEN
+
+    def save(self, update: int, step: int, state: State) -> Path:
+        """Write the checkpoint of ``update``, then let the oldest ones go. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"update-{update:06d}{ENDING}"
+        write(path, state)
+        self._last_step, self._last_time = step, self.clock()
+        for old in _by_age(self.folder)[self.keep :]:
+            old.unlink(missing_ok=True)
+        return path
+
+
+def find(place: Path, on_damaged: Callable[[str], None]) -> tuple[Path, State]:
+    """The checkpoint at ``place``: the file itself, or the newest whole one of a folder.
+
+    ``on_damaged`` hears of each that is passed over. Raises ConfigError when there is none.
+    """
+    if place.is_file():
+        return place, read(place)
+    if not place.is_dir():
+        raise ConfigError(f"{place}: there is no such checkpoint, and no folder of checkpoints.")
+    for path in _by_age(place):
+        try:
+            return path, read(path)
+        except DamagedCheckpointError as error:
+            on_damaged(f"{error}; the one before it is taken.")
+    raise ConfigError(f"{place}: holds no whole checkpoint, so the run cannot go on from there.")
+
+
+def _by_age(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, newest first."""
+    return sorted(_checkpoints(folder), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    return (p for p in folder.glob(f"*{ENDING}") if not p.name.endswith(UNFINISHED))

@@ -1,0 +1,83 @@
+"""Going on where a run stopped: which checkpoint, and whether it is this run's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.checkpoint.file import State
+from trainer.checkpoint.identity import Identity, differences, identity, lengthened
+from trainer.checkpoint.store import Store, find
+from trainer.config.availability import resolved_params
+from trainer.config.models import RolloutConfig
+from trainer.errors import ConfigError
+from trainer.inputs import Inputs
+
+NEWEST = "newest"
+_KEPT_WITHOUT_SECTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A checkpoint that this run may go on from. ``remarks`` are for the journal."""
+
+    path: Path
+    update: int
+    loop: State
+    remarks: list[str]
+
+
+def checkpoint_folder(config: RolloutConfig) -> Path:
+    """Where the run's checkpoints are: as configured, or beside its output."""
+    section = config.checkpoint
+    if section is not None and section.directory is not None:
+        return section.directory
+    output = config.output.path
+    return output.with_name(f"{output.stem}.checkpoints")
+
+
+def open_store(config: RolloutConfig) -> Store:
+    section = config.checkpoint
+    return Store(
+        checkpoint_folder(config),
+        keep=section.keep if section else _KEPT_WITHOUT_SECTION,
+        every_steps=section.every_steps if section else None,
+    )
+
+
+def identity_of(config: RolloutConfig, inputs: Inputs) -> Callable[[], Identity]:
+    key = f"{config.run.algorithm}.prompts"
+    return lambda: identity(
+        resolved_params(config),
+        model=inputs.file.digest(),
+        files={key: config.rollout.prompts},
+    )
+
+
+def resume(config: RolloutConfig, inputs: Inputs, place: Path | None) -> Resumed | None:
+    """The checkpoint at ``place`` (a file or a folder), or that of ``checkpoint.resume_from``; None
+    where neither asks for one.
+
+    Raises ConfigError when there is none, or when it belongs to another run: the message lists what
+    differs.
+    """
+    wanted = place or (config.checkpoint.resume_from if config.checkpoint else None)
+    if wanted is None:
+        return None
+    remarks: list[str] = []
+    path, state = find(wanted, remarks.append)
+    now = identity_of(config, inputs)()
+    if different := differences(state["identity"], now):
+        lines = "\n".join(f"  {line}" for line in different)
+        raise ConfigError(
+            f"{path}: is a checkpoint of another run. Different are\n{lines}\nSet them back, or "
+            f"start afresh without resuming."
+        )
+    if lengths := lengthened(state["identity"], now):
+        before, after = lengths
+        remarks.append(
+            f"the run was planned with {before} updates and now has {after}: a learning rate that "
+            f"follows a schedule takes the new one from here on"
+        )
+    return Resumed(path, state["update"], state["loop"], remarks)
