@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainer.chat.dataset import read_prompts
 from trainer.chat.messages import Prompt, PromptLine
@@ -25,11 +26,13 @@ class Inputs:
     file: GgufFile
     architecture: Architecture
     prompts: Sequence[Prompt]
+    held_out: Sequence[Prompt]
     targets: Sequence[str]
 
     @property
     def longest_prompt(self) -> int:
-        return max(len(p.tokens) for p in self.prompts)
+        """In tokens, of those trained on and those held out."""
+        return max(len(p.tokens) for p in (*self.prompts, *self.held_out))
 
     def adapter_size(self, rank: int) -> int:
         """How many parameters an adapter of ``rank`` on the targets has."""
@@ -56,7 +59,8 @@ def read_inputs(config: RolloutConfig) -> Inputs:
             f"the {architecture.trained_context} tokens that {file.path.name} was trained for. "
             f"Lower it."
         )
-    return Inputs(file, architecture, _read_prompts(config), _read_targets(config, architecture))
+    prompts, held_out = _read_prompts(config)
+    return Inputs(file, architecture, prompts, held_out, _read_targets(config, architecture))
 
 
 def _read_targets(config: RolloutConfig, architecture: Architecture) -> list[str]:
@@ -70,28 +74,45 @@ def _wanted(targets: Sequence[str] | str) -> list[str]:
     return [targets] if isinstance(targets, str) else list(targets)
 
 
-def read_lines(section: RolloutSection) -> list[PromptLine]:
-    """The prompt file of an algorithm's section. Raises DataError with the file and its lines, also
-    for those that its reward program could not be asked about."""
+def read_lines(section: RolloutSection, path: Path | None = None) -> list[PromptLine]:
+    """The prompt file of an algorithm's section, or another one for the same use. Raises DataError
+    with the file and its lines, also for those that its reward program could not be asked about."""
     asked = section.reward_command is not None
-    return read_prompts(section.prompts, objection=objection if asked else None)
+    return read_prompts(path or section.prompts, objection=objection if asked else None)
 
 
-def _read_prompts(config: RolloutConfig) -> list[Prompt]:
-    path, section = config.rollout.prompts, config.rollout
-    lines = read_lines(section)
+def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
+    """The prompts to train on, and those held out."""
+    section, evaluation = config.rollout, config.evaluation
+    files = {section.prompts: read_lines(section)}
+    if evaluation is not None:
+        lines = read_lines(section, evaluation.data)
+        places = evenly_spread(len(lines), evaluation.max_examples)
+        files[evaluation.data] = [lines[i] for i in places]
     with (
         Vocabulary.open(config.model.path) as vocabulary,
         open_template(vocabulary, config.model.path) as template,
     ):
-        return prepare_prompts(
-            path,
-            lines,
-            template,
-            vocabulary,
-            ctx=config.training.ctx,
-            max_new_tokens=section.sampling.max_new_tokens,
-        )
+        prepared = {
+            path: prepare_prompts(
+                path,
+                lines,
+                template,
+                vocabulary,
+                ctx=config.training.ctx,
+                max_new_tokens=section.sampling.max_new_tokens,
+            )
+            for path, lines in files.items()
+        }
+    return prepared[section.prompts], prepared[evaluation.data] if evaluation else []
+
+
+def evenly_spread(count: int, most: int | None) -> list[int]:
+    """``most`` of the places 0 to ``count`` − 1 at even distances, the first always; all of them
+    where ``most`` is None or not less."""
+    if most is None or most >= count:
+        return list(range(count))
+    return [i * count // most for i in range(most)]
 
 
 def coverage(inputs: Inputs) -> str:

@@ -48,11 +48,10 @@ def open_store(config: RolloutConfig) -> Store:
 
 def identity_of(config: RolloutConfig, inputs: Inputs) -> Callable[[], Identity]:
     key = f"{config.run.algorithm}.prompts"
-    return lambda: identity(
-        resolved_params(config),
-        model=inputs.file.digest(),
-        files={key: config.rollout.prompts},
-    )
+    files = {key: config.rollout.prompts}
+    if config.evaluation is not None:
+        files["evaluation.data"] = config.evaluation.data
+    return lambda: identity(resolved_params(config), model=inputs.file.digest(), files=files)
 
 
 def resume(config: RolloutConfig, inputs: Inputs, place: Path | None) -> Resumed | None:

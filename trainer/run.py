@@ -88,7 +88,7 @@ def _train(
 def _ended(config: RolloutConfig, session: Session, monitor: Monitor) -> Outcome:
     """Export, and check what was exported."""
     updates = session.loop.completed
-    whole = updates == config.rollout.updates
+    whole = session.loop.finished
     if session.loop.trained == 0:
         why = "no answer carried signal in any update" if updates else "no update was completed"
         message = f"{why}, so there is nothing to export"

@@ -13,6 +13,7 @@ import torch
 from trainer.agreement import Parity
 from trainer.algorithms.collect import Collector
 from trainer.algorithms.episodes import form_episode
+from trainer.algorithms.evaluation import Evaluator
 from trainer.algorithms.groups import form_group
 from trainer.algorithms.grpo import Grpo
 from trainer.algorithms.loop import Loop
@@ -82,8 +83,20 @@ def open_session(
     monitor.progress("prepare", 3, 3)
     monitor.event(_settings(config, learner, engine, weights))
     collector = open_collector(config, inputs, engine, reward)
-    keeper = Keeper(open_store(config), identity_of(config, inputs), monitor)
+    mode = config.checkpoint.mode if config.checkpoint else "steps"
+    keeper = Keeper(
+        open_store(config),
+        identity_of(config, inputs),
+        monitor,
+        with_steps=mode != "best_eval",
+        with_best=mode != "steps",
+    )
     loop = _open_loop(config, Tools(config, collector, learner, monitor), keeper)
+    if config.evaluation is not None:
+        seed = config.rollout.sampling.seed
+        loop.evaluator = Evaluator(
+            config.evaluation, seed, inputs.held_out, engine, reward, monitor
+        )
     if resumed is not None:
         loop.load_state(resumed.loop)
     return Session(loop, adapter, parity)

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import psutil
 
 from trainer.algorithms import metrics
+from trainer.algorithms.evaluation import Evaluator
 from trainer.algorithms.groups import Group
 from trainer.algorithms.method import Method, Tools
 from trainer.algorithms.objectives import PassStats
@@ -35,6 +36,7 @@ class Loop(Generic[G]):
     audit: Audit
     health: Watch
     keeper: Keeper
+    evaluator: Evaluator | None = None
     completed: int = 0
     trained: int = 0
     _whole: bool = True
@@ -50,20 +52,51 @@ class Loop(Generic[G]):
         TrainingError (guard, stall, non-finite numbers), RewardError, and RolloutStopped when the
         monitor asked while answers were being written.
         """
-        updates, learner = self.tools.config.rollout.updates, self.tools.learner
+        learner = self.tools.learner
         try:
-            while self.completed < updates and not self.tools.monitor.should_stop():
+            self._evaluate_what_is_missing()
+            while not self.finished and not self.tools.monitor.should_stop():
                 before = learner.adapter.state()
                 try:
                     self.update(self.completed + 1)
                 except BaseException:
                     learner.adapter.load_state(before)
                     raise
+                self._evaluate()
                 self.keeper.update_done(self.completed, learner.steps, self.state)
         finally:
             # An update that failed among its steps has left moments and critic half changed.
             if self._whole:
                 self.keeper.ended(self.completed, learner.steps, self.state)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all updates are made, or further ones would not be better."""
+        enough = self.evaluator is not None and self.evaluator.exhausted
+        return enough or self.completed >= self.tools.config.rollout.updates
+
+    def _evaluate_what_is_missing(self) -> None:
+        """Before the first update, or where a run stopped between an update and its evaluation."""
+        if self.evaluator is not None and self.evaluator.last < self.completed:
+            if self.completed == 0:
+                self.evaluator.evaluate(0)
+            else:
+                self._evaluate()
+
+    def _evaluate(self) -> None:
+        """After an update that is due, or that is the last one planned."""
+        evaluator, update = self.evaluator, self.completed
+        if evaluator is None or not (evaluator.is_due(update) or self.finished):
+            return
+        evaluator.evaluate(update)
+        if evaluator.improved:
+            self.keeper.better(update, self.tools.learner.steps, self.state)
+        if evaluator.exhausted:
+            words = (
+                f"stopped early: {evaluator.without_better} evaluations in a row were not better "
+                f"than the {evaluator.best:.3g} after update {evaluator.best_update}"
+            )
+            self._say(Event("info", "early_stop", words, update))
 
     def state(self) -> State:
         """All that the next update depends on."""
@@ -73,6 +106,7 @@ class Loop(Generic[G]):
             "adapter": self.tools.learner.adapter.state(),
             "learner": self.tools.learner.state(),
             "method": self.method.state(),
+            "evaluator": self.evaluator.state() if self.evaluator else None,
         }
 
     def load_state(self, state: State) -> None:
@@ -80,6 +114,8 @@ class Loop(Generic[G]):
         self.tools.learner.adapter.load_state(state["adapter"])
         self.tools.learner.load_state(state["learner"])
         self.method.load_state(state["method"])
+        if self.evaluator is not None:
+            self.evaluator.load_state(state["evaluator"])
         self.completed, self.trained = state["completed"], state["trained"]
         self.keeper.saved = self.completed
         self.keeper.store.start_at(self.tools.learner.steps)

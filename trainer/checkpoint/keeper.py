@@ -19,6 +19,8 @@ class Keeper:
     store: Store
     identity_of: Callable[[], Identity]
     monitor: Monitor
+    with_steps: bool = True
+    with_best: bool = False
     saved: int = 0
 
     @cached_property
@@ -27,23 +29,30 @@ class Keeper:
 
     def update_done(self, update: int, step: int, state: Callable[[], State]) -> None:
         """``update`` is behind the run, after ``step`` optimizer steps. Saves where that is due."""
-        if self.store.is_due(step):
+        if self.with_steps and self.store.is_due(step):
             self._save(update, step, state)
+
+    def better(self, update: int, step: int, state: Callable[[], State]) -> None:
+        """The policy after ``update`` is the best one evaluated so far."""
+        if self.with_best:
+            self._save(update, step, state, best=True)
 
     def ended(self, update: int, step: int, state: Callable[[], State]) -> None:
         """The run makes no further update. Saves what is not saved yet."""
-        if update > self.saved:
+        if self.with_steps and update > self.saved:
             self._save(update, step, state)
 
-    def _save(self, update: int, step: int, state: Callable[[], State]) -> None:
+    def _save(
+        self, update: int, step: int, state: Callable[[], State], *, best: bool = False
+    ) -> None:
+        whole = {"identity": self._identity, "update": update, "loop": state()}
         try:
-            path = self.store.save(
-                update, step, {"identity": self._identity, "update": update, "loop": state()}
-            )
+            path = self.store.save_best(whole) if best else self.store.save(update, step, whole)
         except OSError as error:
             # The run is worth more than its checkpoint: it goes on, and the next one may fit.
             words = f"the checkpoint of update {update} could not be written to {self.store.folder}"
             self.monitor.event(Event("error", "checkpoint", f"{words}: {error.strerror}", update))
             return
-        self.saved = update
-        self.monitor.event(Event("info", "checkpoint", f"saved {path}", update))
+        self.saved = self.saved if best else update
+        words = f"saved {path}" + (", the best one so far" if best else "")
+        self.monitor.event(Event("info", "checkpoint", words, update, {"path": str(path)}))

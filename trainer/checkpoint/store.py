@@ -11,6 +11,7 @@ from trainer.checkpoint.file import UNFINISHED, DamagedCheckpointError, State, r
 from trainer.errors import ConfigError
 
 ENDING = ".ckpt"
+BEST = "best"
 _SECONDS_BETWEEN = 60.0
 
 
@@ -47,8 +48,15 @@ class Store:
         path = self.folder / f"update-{update:06d}{ENDING}"
         write(path, state)
         self._last_step, self._last_time = step, self.clock()
-        for old in _by_age(self.folder)[self.keep :]:
+        for old in [p for p in _by_age(self.folder) if p.stem != BEST][self.keep :]:
             old.unlink(missing_ok=True)
+        return path
+
+    def save_best(self, state: State) -> Path:
+        """Write the best checkpoint in place of the one before. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{BEST}{ENDING}"
+        write(path, state)
         return path
 
 

@@ -72,6 +72,11 @@ class CompositeMonitor:
     def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None:
         self._tell_all(lambda monitor: monitor.metrics(update, status, values))
 
+    def evaluation(
+        self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]
+    ) -> None:
+        self._tell_all(lambda monitor: monitor.evaluation(update, groups, values))
+
     def event(self, event: Event) -> None:
         self._tell_all(lambda monitor: monitor.event(event))
 

@@ -12,6 +12,7 @@ from trainer.monitor.base import SilentMonitor
 from trainer.monitor.protocol import GroupRecord, Outcome, RunInfo, UpdateStatus
 from trainer.monitor.records import (
     Record,
+    evaluation_record,
     prompt_record,
     rollout_record,
     run_record,
@@ -51,7 +52,16 @@ class JsonlMonitor(SilentMonitor):
             ) from error
 
     def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None:
-        with_text = (update - 1) % self._every == 0
+        self._keep(update, groups, with_text=(update - 1) % self._every == 0)
+
+    def evaluation(
+        self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]
+    ) -> None:
+        self._keep(update, groups, with_text=True)
+        self._pending.append(evaluation_record(update, values))
+        self._flush()
+
+    def _keep(self, update: int, groups: Sequence[GroupRecord], *, with_text: bool) -> None:
         for group in groups:
             self._write_prompt_once(group)
             for trajectory in group.trajectories:

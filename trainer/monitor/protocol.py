@@ -11,8 +11,8 @@ from trainer.health.audit import AuditFlag
 from trainer.health.findings import Finding
 from trainer.rollout.answers import Answer
 
-SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped"]
-Stage = Literal["prepare", "generate", "reward", "score", "train"]
+SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped", "evaluation"]
+Stage = Literal["prepare", "generate", "reward", "score", "train", "evaluate"]
 UpdateStatus = Literal["trained", "skipped"]
 
 
@@ -100,6 +100,13 @@ class Monitor(Protocol):
     def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None: ...
 
     def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None: ...
+
+    def evaluation(
+        self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]
+    ) -> None:
+        """The policy after ``update`` (0: before the first) was measured on held-out prompts, one
+        answer each; ``values`` are the ``eval/`` metrics."""
+        ...
 
     def event(self, event: Event) -> None: ...
 

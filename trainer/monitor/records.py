@@ -80,6 +80,12 @@ def update_record(update: int, status: UpdateStatus, metrics: Mapping[str, float
     return _record("update", body | ({"nonfinite": nonfinite} if nonfinite else {}))
 
 
+def evaluation_record(update: int, metrics: Mapping[str, float]) -> Record:
+    finite, nonfinite = _finite(metrics)
+    body = {"update": update, "metrics": finite}
+    return _record("evaluation", body | ({"nonfinite": nonfinite} if nonfinite else {}))
+
+
 def _record(kind: str, body: Mapping[str, Any]) -> Record:
     finite, nonfinite = _finite(body)
     head = {"v": VERSION, "time": datetime.now(UTC).isoformat(), "type": kind}
