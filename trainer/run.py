@@ -48,7 +48,7 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
                 monitor.event(Event("warning", "config", note))
             session = open_session(config, inputs, monitor, stack)
             outcome, raised = _train(config, session, monitor)
-            outcome = replace(outcome, findings=session.loop.health.findings())
+            outcome = replace(outcome, findings=session.loop.guide.findings())
     except BaseException as error:
         # Raised while opening or closing: what a training run brought is not lost by it.
         if outcome.updates == 0:

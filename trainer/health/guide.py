@@ -104,6 +104,7 @@ GUIDE: tuple[Metric, ...] = (
                     "lower ALG.kl_coefficient, or begin with a model that gets some answers right."
                 ),
                 lasting=5,
+                unless_at_best=True,
             ),
             Rule(
                 Fallen(),
