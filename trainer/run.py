@@ -23,7 +23,7 @@ from trainer.export import ExportRefusedError, write_checked
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.rollout.continuous import RolloutStopped
-from trainer.session import Session, check_fanout, check_output, open_session
+from trainer.session import Session, check_fanout, check_output, check_reward_model, open_session
 
 
 def run(config: RunConfig, monitor: Monitor) -> Outcome:
@@ -40,6 +40,7 @@ def run(config: RunConfig, monitor: Monitor) -> Outcome:
     inputs = read_inputs(config)
     check_fanout(config, inputs)
     check_output(config)
+    check_reward_model(config)
     monitor.run_started(_info(config, inputs))
     outcome = Outcome("failed", 0, None, "ended before it could train")
     try:

@@ -115,7 +115,8 @@ def estimate_advantages(
     The reward stands at the last token of an answer, and ``kl_penalty`` · (old − reference) is
     taken off at every token where it is above 0. ``values`` (N,) are the critic's; without a critic
     (None) a token's advantage is all that is still to come, which is the answer's reward unless
-    there is a penalty. Advantages are then whitened over the batch's answer tokens.
+    there is a penalty. Advantages are then whitened over the batch's answer tokens, except those of
+    a single answer, which has no others to be compared with: its level is all that it says.
 
     A batch of answers whose rewards are all equal carries no signal, with a penalty or without: its
     advantages are zero. What a critic has not learnt, or a penalty however small, would be all that
@@ -135,7 +136,9 @@ def estimate_advantages(
         raw = generalised_advantages(
             rewards, values, lengths, gamma=critic.gamma, gae_lambda=critic.gae_lambda
         )
-    white = whiten(raw.advantages) if signal else torch.zeros_like(raw.advantages)
+    white = raw.advantages if len(scores) == 1 else whiten(raw.advantages)
+    if not signal:
+        white = torch.zeros_like(white)
     cut = lengths.tolist()
     parts = zip(*(torch.split(t, cut) for t in (values, raw.returns, white)), strict=True)
     for episode, part in zip(episodes, parts, strict=True):

@@ -62,8 +62,8 @@ class AuditReport:
         habits = "; ".join(_HABITS[excess.measure] for excess in self.news)
         return (
             f"The reward may be gamed: {'; '.join(map(str, self.news))}. Read some of them and fix "
-            f"the reward (typical: {habits}), or raise kl_coefficient to hold the policy nearer to "
-            f"the model it came from."
+            f"the reward (typical: {habits}), or raise kl_coefficient (for PPO with kl_anchor = "
+            f'"reference") to hold the policy nearer to the model it came from.'
         )
 
 
