@@ -170,6 +170,9 @@ class PlainPpo:
             a = [sum(decay ** (k - t) * errors[k] for k in range(t, length)) for t in range(length)]
             raw.append(torch.tensor(a))
             self.returns.append(raw[i] + self.values[i])
+        if len(raw) == 1:
+            self.advantages = raw
+            return
         every = torch.cat(raw).double()
         deviation = math.sqrt(float(every.var()) + 1e-8)
         self.advantages = [((a.double() - every.mean()) / deviation).float() for a in raw]

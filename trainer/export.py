@@ -86,7 +86,7 @@ def _compare_factors(path: Path, adapter: Adapter, dtype: AdapterDtype) -> None:
             expected = value.numpy().astype(rounding).astype(np.float32)
         if not np.isfinite(expected).all():
             raise TrainingError(
-                f"{path.name}: {name} holds numbers that are not finite as {dtype.upper()}: "
+                f"the adapter's {name} holds numbers that are not finite as {dtype.upper()}: "
                 f"training has diverged. Lower training.lr."
             )
         stored = file.read(name) if name in file.tensors else np.empty(0)

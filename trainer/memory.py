@@ -3,6 +3,11 @@ estimate of the whole."""
 
 from __future__ import annotations
 
+import json
+import math
+from contextlib import suppress
+from pathlib import Path
+
 from trainer.config.models import PpoConfig, RolloutConfig
 from trainer.gguf.architecture import Architecture
 from trainer.inputs import Inputs
@@ -27,12 +32,12 @@ def micro_batch_of(config: RolloutConfig, architecture: Architecture) -> int:
 def chunk_of(config: RolloutConfig) -> int:
     """How many positions have their logits made at once.
 
-    Without chunking all of a pass, which never has more rows than the context times the group.
+    Without chunking all of a pass, which never holds more than the whole batch.
     """
     training = config.training
     if training.chunked_cross_entropy:
         return training.ce_chunk_tokens
-    return training.ctx * config.rollout.group_size
+    return training.ctx * config.rollout.group_size * config.rollout.prompts_per_update
 
 
 def concurrency_of(config: RolloutConfig, inputs: Inputs) -> int:
@@ -53,8 +58,7 @@ def concurrency_of(config: RolloutConfig, inputs: Inputs) -> int:
 def estimate(config: RolloutConfig, inputs: Inputs) -> dict[str, int]:
     """The bytes of each large part of a run, by the part's name for people."""
     a, training, section = inputs.architecture, config.training, config.rollout
-    longest_group = inputs.longest_prompt + section.group_size * section.sampling.max_new_tokens
-    rows = min(micro_batch_of(config, a), longest_group)
+    rows = min(micro_batch_of(config, a), _longest_step(config, inputs))
     base = trained_weights_bytes(a)
     sampled = {"file": inputs.file.path.stat().st_size, "f32": base}
     exact = not training.fast_sampling_context
@@ -70,7 +74,34 @@ def estimate(config: RolloutConfig, inputs: Inputs) -> dict[str, int]:
     }
     if isinstance(config, PpoConfig) and config.ppo.critic.enabled:
         parts["critic's features"] = _feature_bytes(config, a)
+    if section.reward_model is not None:
+        parts["reward model"] = 4 * _parameters(section.reward_model.path)
     return parts
+
+
+def _longest_step(config: RolloutConfig, inputs: Inputs) -> int:
+    """The tokens that an optimizer step computes at most: a group, or its share of a batch of
+    answers that each have a prompt of their own."""
+    longest = config.rollout.sampling.max_new_tokens
+    if isinstance(config, PpoConfig):
+        answers = -(-config.ppo.rollout_batch_size // config.ppo.minibatches)
+        return answers * (inputs.longest_prompt + longest)
+    return inputs.longest_prompt + config.grpo.group_size * longest
+
+
+def _parameters(folder: Path) -> int:
+    """How many numbers the weight files of a model's folder hold; a file that cannot be read counts
+    for none, and opening the model will say so."""
+    return sum(_numbers(path) for path in folder.glob("*.safetensors"))
+
+
+def _numbers(path: Path) -> int:
+    with suppress(OSError, ValueError, KeyError), path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(size, path.stat().st_size)))
+        tensors = (entry for name, entry in header.items() if name != "__metadata__")
+        return sum(math.prod(entry["shape"]) for entry in tensors)
+    return 0
 
 
 def _cells(config: RolloutConfig, inputs: Inputs) -> int:

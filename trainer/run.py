@@ -25,7 +25,7 @@ from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.resume import Resumed, resume
 from trainer.rollout.continuous import RolloutStopped
-from trainer.session import Session, check_fanout, check_output, open_session
+from trainer.session import Session, check_fanout, check_output, check_reward_model, open_session
 
 
 def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None) -> Outcome:
@@ -45,6 +45,7 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
     inputs = read_inputs(config)
     check_fanout(config, inputs)
     check_output(config)
+    check_reward_model(config)
     resumed = resume(config, inputs, resume_from)
     monitor.run_started(_info(config, inputs, resumed))
     outcome = Outcome("failed", 0, None, "ended before it could train")
@@ -56,7 +57,7 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
                 monitor.event(Event("warning", "resume", remark))
             session = open_session(config, inputs, monitor, stack, resumed)
             outcome, raised = _train(config, session, monitor)
-            outcome = replace(outcome, findings=session.loop.health.findings())
+            outcome = replace(outcome, findings=session.loop.guide.findings())
     except BaseException as error:
         # Raised while opening or closing: what a training run brought is not lost by it.
         if outcome.updates == 0:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from trainer.monitor.protocol import Event, Monitor
 from trainer.resume import Resumed, identity_of, open_store
 from trainer.reward.combined import open_reward as reward_of
 from trainer.reward.exchange import ExchangeLog
+from trainer.reward.model_folder import check_folder
 from trainer.reward.program import RewardProgram
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.copies import cache_folder
@@ -125,6 +126,26 @@ def prompt_order(config: RolloutConfig, inputs: Inputs) -> PromptOrder:
     return PromptOrder(inputs.prompts, config.rollout.prompt_order, config.rollout.sampling.seed)
 
 
+def check_reward_model(config: RolloutConfig) -> None:
+    """See before the run that there is a model where one is named. Raises ConfigError."""
+    section = config.rollout.reward_model
+    if section is not None:
+        with _located(config):
+            check_folder(section.path)
+
+
+@contextmanager
+def _located(config: RolloutConfig) -> Iterator[None]:
+    """Errors about the reward model, with the line and the path that they are about."""
+    section = config.rollout.reward_model
+    try:
+        yield
+    except ConfigError as error:
+        where = config.where(f"{config.run.algorithm}.reward_model.path")
+        path = f"{section.path}: " if section and str(section.path) not in str(error) else ""
+        raise ConfigError(f"{where}: {path}{error}") from error
+
+
 def open_reward(
     config: RolloutConfig,
     device: torch.device,
@@ -134,7 +155,7 @@ def open_reward(
 ) -> RewardProgram:
     """What scores answers: the program, the reward model, or both. Raises RewardError for the
     program, ConfigError for the model."""
-    try:
+    with _located(config):
         return reward_of(
             config.rollout,
             folder=config.folder,
@@ -143,9 +164,6 @@ def open_reward(
             on_note=on_note,
             exchange=exchange,
         )
-    except ConfigError as error:
-        where = config.where(f"{config.run.algorithm}.reward_model.path")
-        raise ConfigError(f"{where}: {error}") from error
 
 
 def check_output(config: RolloutConfig) -> None:

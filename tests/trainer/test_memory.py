@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from small_runs import PPO, SMALL, rewards, write_run
 
@@ -65,10 +67,12 @@ def test_no_more_answers_are_generated_at_once_than_there_are(run, monkeypatch):
     assert concurrency_of(*run(batch)) == 4
 
 
-def test_a_pass_has_at_most_the_longest_group(parts):
+def test_a_pass_has_at_most_what_a_step_is_made_on(parts):
     assert "one pass of 32 tokens" in parts(), "8 + 4 · 6"
     assert "one pass of 20 tokens" in parts({"training.micro_batch": 20})
-    assert "one pass of 14 tokens" in parts(base=PPO)
+    # 4 answers in 1 step, and in 2; each with its prompt has 14 tokens at most
+    assert "one pass of 56 tokens" in parts({"ppo.minibatches": 1}, base=PPO)
+    assert "one pass of 28 tokens" in parts({"ppo.minibatches": 2}, base=PPO)
 
 
 def test_the_micro_batch_is_the_given_one_or_an_automatic_one(run, monkeypatch):
@@ -110,3 +114,18 @@ def test_a_critic_adds_its_features(parts):
     assert parts(base=PPO)["critic's features"] == 4 * 6 * 32 * (4 + 4 + 8)
     assert "critic's features" not in parts({"ppo.critic.enabled": False}, base=PPO)
     assert "critic's features" not in parts()
+
+
+def test_a_reward_model_takes_four_bytes_a_number(parts, tmp_path):
+    """Two tensors in 16 bits, 10 numbers in all, are computed in F32."""
+    entries = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]},
+        "b": {"dtype": "F16", "shape": [4], "data_offsets": [12, 20]},
+    }
+    header = json.dumps(entries).encode()
+    (tmp_path / "scorer").mkdir()
+    weights = len(header).to_bytes(8, "little") + header + bytes(20)
+    (tmp_path / "scorer/model.safetensors").write_bytes(weights)
+    (tmp_path / "scorer/other.safetensors").write_bytes(b"damaged")
+    assert parts({"grpo.reward_model.path": "scorer"})["reward model"] == 40

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trainer.checkpoint.file import State
+from trainer.errors import TrainingError
 
 _STEADY = 1e-2
 """A feature that varies less than this part of the average one is scaled as if it varied so."""
@@ -75,7 +76,7 @@ class ProbeCritic:
 
     def fit(self, features: Tensor, returns: Tensor) -> None:
         """``epochs`` steps on 0.5 · mean ((V − R) / u)². Returns that are all zero teach nothing to
-        a critic that says zero."""
+        a critic that says zero. Raises TrainingError when a weight is not finite any more."""
         x = self._standardised(features)
         self._unit = self._unit or float(returns.double().square().mean().sqrt())
         if self._unit == 0:
@@ -86,6 +87,10 @@ class ProbeCritic:
             loss = 0.5 * (x @ self.weight + self.bias - target).square().mean()
             torch.autograd.backward(loss)
             self._optimizer.step()
+        if not (self.weight.isfinite().all() and self.bias.isfinite()):
+            raise TrainingError(
+                "the critic's weights are not finite any more. Lower ppo.critic.value_lr."
+            )
 
     def state(self) -> State:
         return {

@@ -13,10 +13,13 @@ from trainer.algorithms.groups import Group, program_rewards
 from trainer.chat.messages import Prompt
 from trainer.config.ppo import CriticSection
 from trainer.model.adapter import Adapter
-from trainer.model.learner import Learner
+from trainer.model.learner import Learner, Scored
 from trainer.model.packing import Ids
 from trainer.reward.program import RewardReply
 from trainer.rollout.answers import Answer
+
+_ROUNDING = 1e-9
+"""Rewards (F64) that differ by no more than this part of the largest are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +84,23 @@ def score_episodes(
     for episode in episodes:
         episode.old = [torch.empty(0)]
     chosen = [e for e in episodes if e.index not in unscored]
-    for episode, (logprobs, states) in _scored(learner, chosen, learner.adapter):
-        episode.old = [logprobs]
-        episode.features = states.to(features) if features is not None else None
+    for episode, scored in _scored(learner, chosen, learner.adapter, features):
+        episode.old, episode.features = [scored.logprobs], scored.states
     on_progress(len(episodes), len(episodes) * (1 + with_reference))
     if with_reference:
-        for episode, (logprobs, _) in _scored(learner, episodes, None):
-            episode.reference = [logprobs]
+        for episode, scored in _scored(learner, episodes, None, None):
+            episode.reference = [scored.logprobs]
         on_progress(2 * len(episodes), 2 * len(episodes))
 
 
 def _scored(
-    learner: Learner, episodes: Sequence[Episode], adapter: Adapter | None
-) -> Iterator[tuple[Episode, tuple[Tensor, Tensor]]]:
+    learner: Learner,
+    episodes: Sequence[Episode],
+    adapter: Adapter | None,
+    keep: torch.dtype | None,
+) -> Iterator[tuple[Episode, Scored]]:
     prompts, answers = [e.prompt.tokens for e in episodes], [e.tokens for e in episodes]
-    return zip(episodes, learner.score_apart(prompts, answers, adapter), strict=True)
+    return zip(episodes, learner.score_apart(prompts, answers, adapter, keep=keep), strict=True)
 
 
 def estimate_advantages(
@@ -110,16 +115,17 @@ def estimate_advantages(
     The reward stands at the last token of an answer, and ``kl_penalty`` · (old − reference) is
     taken off at every token where it is above 0. ``values`` (N,) are the critic's; without a critic
     (None) a token's advantage is all that is still to come, which is the answer's reward unless
-    there is a penalty. Advantages are then whitened over the batch's answer tokens.
+    there is a penalty. Advantages are then whitened over the batch's answer tokens, except those of
+    a single answer, which has no others to be compared with: its level is all that it says.
 
-    A batch of answers whose rewards are all equal, with no penalty to tell its tokens apart,
-    carries no signal: its advantages are zero. What a critic has not learnt yet would be all that
+    A batch of answers whose rewards are all equal carries no signal, with a penalty or without: its
+    advantages are zero. What a critic has not learnt, or a penalty however small, would be all that
     is left of them, and whitening would blow that up to the size of a signal.
     """
     scores = torch.cat([e.rewards for e in episodes])
     penalty = _penalty(episodes, kl_penalty)
-    penalised = penalty is not None and bool(penalty.any())
-    signal = penalised or len(scores) == 1 or bool(scores.max() > scores.min())
+    spread = float(scores.max() - scores.min())
+    signal = len(scores) == 1 or spread > _ROUNDING * float(scores.abs().max())
     lengths = torch.tensor([len(e.tokens) for e in episodes])
     rewards = token_rewards(scores, lengths, penalty)
     if values is None:
@@ -130,7 +136,9 @@ def estimate_advantages(
         raw = generalised_advantages(
             rewards, values, lengths, gamma=critic.gamma, gae_lambda=critic.gae_lambda
         )
-    white = whiten(raw.advantages) if signal else torch.zeros_like(raw.advantages)
+    white = raw.advantages if len(scores) == 1 else whiten(raw.advantages)
+    if not signal:
+        white = torch.zeros_like(white)
     cut = lengths.tolist()
     parts = zip(*(torch.split(t, cut) for t in (values, raw.returns, white)), strict=True)
     for episode, part in zip(episodes, parts, strict=True):

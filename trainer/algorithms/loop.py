@@ -34,7 +34,7 @@ class Loop(Generic[G]):
     method: Method[G]
     tools: Tools[G]
     audit: Audit
-    health: Watch
+    guide: Watch
     keeper: Keeper
     evaluator: Evaluator | None = None
     completed: int = 0
@@ -191,7 +191,7 @@ class Loop(Generic[G]):
         if audit and audit.news:
             over = {"over": [excess.measure for excess in audit.news]}
             self._say(Event("warning", "audit", audit.message(), update, over))
-        for finding in self.health.add(update, values):
+        for finding in self.guide.add(update, values):
             data = {"metric": finding.metric, "value": finding.value, "since": finding.since}
             self._say(Event("warning", "health", finding.message, update, data))
 

@@ -24,7 +24,8 @@ Metrics = dict[str, float]
 
 def reward_metrics(groups: Sequence[Group]) -> Metrics:
     """Over every sampled answer; ``reward/mean`` and its kin are of the rewards that are trained
-    on (after the overlong penalty), ``reward/verifiable_mean`` of the program's own."""
+    on (after the overlong penalty), ``reward/verifiable_mean`` of what program and reward model
+    gave."""
     rewards = torch.cat([g.rewards for g in groups]).double()
     raw = [r.reward for g in groups for r in g.replies]
     values = {
@@ -88,17 +89,18 @@ def group_metrics(groups: Sequence[Group]) -> Metrics:
 
 def critic_metrics(episodes: Sequence[Episode]) -> Metrics:
     """Of the values that the advantages were taken with, so before the critic learnt from this
-    batch. ``explained_variance`` is left out where the returns are all equal; ``feature_mib`` is
-    what the kept states take, in MiB."""
+    batch. ``explained_variance`` is left out where rewards or returns are all equal: there is
+    nothing to foresee. ``feature_mib`` is what the kept states take, in MiB."""
     values = torch.cat([e.estimate.values for e in episodes])
     returns = torch.cat([e.estimate.returns for e in episodes])
     kept = sum(e.features.nbytes for e in episodes if e.features is not None)
     explained = explained_variance(values, returns)
+    told = episodes[0].trainable and not math.isnan(explained)
     return {
         "policy/value_loss": 0.5 * float((values - returns).square().mean()),
         "critic/value_mean": float(values.mean()),
         "critic/feature_mib": kept / 2**20,
-    } | ({} if math.isnan(explained) else {"critic/explained_variance": explained})
+    } | ({"critic/explained_variance": explained} if told else {})
 
 
 def policy_metrics(
@@ -132,7 +134,7 @@ def policy_metrics(
 
 def reference_metrics(groups: Sequence[Group]) -> Metrics:
     """How far the policy that generated has moved from the initial one: k3 summed over an answer,
-    in nats, averaged over the trained answers."""
+    in nats, averaged over the answers that were scored."""
     sums = [
         float(losses.k3(old, reference).sum())
         for g in groups

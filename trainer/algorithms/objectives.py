@@ -103,7 +103,7 @@ class GrpoObjective:
         """The part of the loss that one pass over answers of ``group`` makes."""
         logprobs, entropy = out.scores
         assert group.old is not None
-        old = _old([(group.old, i) for i in out.answers], out)
+        old = _recorded_old([(group.old, i) for i in out.answers], out)
         picked = [group.members[i] for i in out.answers]
         advantages = group.advantages[picked].to(logprobs.device).repeat_interleave(out.lengths)
         surrogate = losses.clipped_surrogate(
@@ -151,7 +151,7 @@ class PpoObjective:
         """The sum over the answers of one pass, which are ``episodes``."""
         logprobs, entropy = out.scores
         device = logprobs.device
-        old = _old([(e.old, 0) for e in episodes if e.old is not None], out)
+        old = _recorded_old([(e.old, 0) for e in episodes if e.old is not None], out)
         clip = self.section.clip_range
         advantages = torch.cat([e.estimate.advantages for e in episodes]).to(device)
         surrogate = losses.clipped_surrogate(
@@ -188,9 +188,9 @@ class PpoObjective:
         return section.value_loss_coefficient * value_loss
 
 
-def _old(places: Sequence[tuple[list[Tensor], int]], out: PassOutput) -> Tensor:
-    """What generated the answers of a pass: scored before, or, where no step was made since, now.
-    A place is the list that keeps it and the position there."""
+def _recorded_old(places: Sequence[tuple[list[Tensor], int]], out: PassOutput) -> Tensor:
+    """What generated the answers of a pass: scored before, or, where no step was made since, now;
+    the latter is recorded. A place is the list that keeps it and the position there."""
     now = torch.split(out.scores.logprobs.detach(), out.lengths.tolist())
     for (kept, place), part in zip(places, now, strict=True):
         if not len(kept[place]):

@@ -215,8 +215,9 @@ class AuditSection(Section):
     it."""
 
     repetition_limit: float = Field(default=0.15, ge=0, le=1)
-    """Share of answers that go round in circles (the same four words three times or more) above
-    which a warning is raised; 1 never raises it."""
+    """Share of answers that go round in circles (some four words come three times or more, and what
+    comes so often makes up at least a fifth of the answer) above which a warning is raised; 1 never
+    raises it."""
 
     openers: Openers = Field(default_factory=lambda: list(DEFAULT_OPENERS))
     """Phrases that count as flattery where an answer starts with their words, in any letter case

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.config.models import CommonConfig, GrpoConfig, PpoConfig, RunConfig, SftConfig
+from trainer.config.models import (
+    CommonConfig,
+    GrpoConfig,
+    PpoConfig,
+    RolloutConfig,
+    RunConfig,
+    SftConfig,
+)
 from trainer.config.ppo import CriticSection
 
 # Above this a sequence's mean ratio, which stays near 1, hardly ever meets the clip.
@@ -26,10 +33,21 @@ def _notes(config: RunConfig) -> Iterator[str]:
     if config.training.given("epochs"):
         name = config.run.algorithm.upper()
         yield f"training.epochs is not used by {name}: the length of the run is its updates."
+    yield from _schedule_notes(config)
     if isinstance(config, GrpoConfig):
         yield from _grpo_notes(config)
     else:
         yield from _ppo_notes(config)
+
+
+def _schedule_notes(config: RolloutConfig) -> Iterator[str]:
+    section, warmup = config.rollout, config.training.warmup_steps
+    steps = section.updates * section.epochs * section.steps_per_pass
+    if warmup >= steps:
+        yield (
+            f"the run has at most {steps} optimizer steps, so the learning rate is still rising "
+            f"when it ends: training.warmup_steps is {warmup}."
+        )
 
 
 def _training_notes(config: CommonConfig) -> Iterator[str]:
@@ -72,12 +90,6 @@ def _grpo_notes(config: GrpoConfig) -> Iterator[str]:
         )
     if config.reference is not None and grpo.kl_coefficient == 0:
         yield "[reference] is not used while grpo.kl_coefficient = 0."
-    steps = grpo.updates * grpo.grpo_epochs * grpo.prompts_per_update
-    if config.training.warmup_steps >= steps:
-        yield (
-            f"the run has at most {steps} optimizer steps, so the learning rate is still rising "
-            f"when it ends: training.warmup_steps is {config.training.warmup_steps}."
-        )
 
 
 def _ppo_notes(config: PpoConfig) -> Iterator[str]:

@@ -49,13 +49,14 @@ class TrainingSection(Section):
     where it holds the prompt and all of them."""
 
     generation_concurrency: GenerationConcurrency = "auto"
-    """Answers generated at once: more is faster and takes more memory; llama.cpp takes 253 at most,
+    """Answers generated at once: more is faster and takes more memory; llama.cpp takes 246 at most,
     and any beyond wait. With `rollout_weights = "f32"` and `fast_sampling_context = false` the
     answers do not depend on it; otherwise rounding may, rarely, change one."""
 
     shared_prefix_fanout: SharedPrefixFanout = "auto"
     """Answers to one prompt in one pass. `auto` takes fewer where they do not fit, and logs why;
-    `off` takes one; `max` takes the group. An integer that cannot be met is an error."""
+    `off` takes one; `max` takes the group. An integer that cannot be met is an error. With PPO,
+    whose prompts differ, `off` and integers bound the answers in a pass, and `max` is `auto`."""
 
     rollout_weights: Literal["auto", "file", "f16", "f32"] = "auto"
     """What answers are sampled from: the base `file` as it is, or its dequantised copy in `f16` or

@@ -30,7 +30,8 @@ _HABITS: Mapping[Measure, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A measure over its limit: the share of answers that show it, ``since`` which look."""
+    """A measure over its limit: the share of answers that show it, ``since`` the update of the
+    first look that found it."""
 
     measure: Measure
     share: float
@@ -48,24 +49,21 @@ class Excess:
 @dataclass(frozen=True, slots=True)
 class AuditReport:
     """What one look found: ``values`` are the metrics, ``flags`` those of each answer in order,
-    ``over`` the measures over their limit, ``news`` those that were not at the look before."""
+    ``news`` the measures over their limit that were not at the look before."""
 
-    update: int
     values: Mapping[str, float]
     flags: tuple[tuple[AuditFlag, ...], ...]
-    over: tuple[Excess, ...]
     news: tuple[Excess, ...]
 
     def message(self) -> str:
-        """What is new, or else what goes on, and what to do; empty where nothing is over."""
-        told = self.news or self.over
-        if not told:
+        """What is new, and what to do; empty where nothing is."""
+        if not self.news:
             return ""
-        habits = "; ".join(_HABITS[excess.measure] for excess in told)
+        habits = "; ".join(_HABITS[excess.measure] for excess in self.news)
         return (
-            f"The reward may be gamed: {'; '.join(map(str, told))}. Read some of them and fix the "
-            f"reward (typical: {habits}), or raise kl_coefficient to hold the policy nearer to "
-            f"the model it came from."
+            f"The reward may be gamed: {'; '.join(map(str, self.news))}. Read some of them and fix "
+            f"the reward (typical: {habits}), or raise kl_coefficient (for PPO with kl_anchor = "
+            f'"reference") to hold the policy nearer to the model it came from.'
         )
 
 
@@ -76,7 +74,7 @@ class Audit:
     section: AuditSection
     _openers: tuple[tuple[str, ...], ...] = field(init=False)
     _signs: tuple[str, ...] = field(init=False)
-    _since: dict[Measure, int] = field(init=False, default_factory=dict)
+    _over: frozenset[Measure] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
         openers = [
@@ -97,14 +95,15 @@ class Audit:
         judged = [self._judge(text) for text in texts]
         flags = tuple(flags for _, flags in judged)
         shares = {m: sum(_FLAGS[m] in f for f in flags) / len(texts) for m in MEASURES}
-        before = set(self._since)
-        over = self._over(update, shares)
+        limits = self._limits()
+        before, self._over = self._over, frozenset(m for m in MEASURES if shares[m] > limits[m])
         values = {f"audit/{m}": shares[m] for m in MEASURES} | {
             "audit/words_mean": sum(words for words, _ in judged) / len(texts),
-            "audit/over_limit": float(len(over)),
+            "audit/over_limit": float(len(self._over)),
         }
-        news = tuple(excess for excess in over if excess.measure not in before)
-        return AuditReport(update, values, flags, over, news)
+        new = (m for m in MEASURES if m in self._over - before)
+        news = tuple(self._excess(m, shares[m], limits[m], update) for m in new)
+        return AuditReport(values, flags, news)
 
     def flags(self, text: str) -> tuple[AuditFlag, ...]:
         """What is suspicious about one answer."""
@@ -128,21 +127,13 @@ class Audit:
         opening = tuple(islice(plain_pieces(text), longest))
         return any(opening[: len(words)] == words for words in self._openers)
 
-    def _over(self, update: int, shares: Mapping[Measure, float]) -> tuple[Excess, ...]:
-        limits: dict[Measure, float] = {
+    def _limits(self) -> Mapping[Measure, float]:
+        return {
             "verbosity": self.section.verbosity_limit,
             "sycophancy": self.section.sycophancy_limit,
             "repetition": self.section.repetition_limit,
         }
-        over = {m: share for m, share in shares.items() if share > limits[m]}
-        self._since = {m: self._since.get(m, update) for m in over}
-        return tuple(
-            Excess(
-                measure,
-                share,
-                limits[measure],
-                self._since[measure],
-                _SIGNS[measure].format(max_words=self.section.max_words),
-            )
-            for measure, share in over.items()
-        )
+
+    def _excess(self, measure: Measure, share: float, limit: float, since: int) -> Excess:
+        sign = _SIGNS[measure].format(max_words=self.section.max_words)
+        return Excess(measure, share, limit, since, sign)

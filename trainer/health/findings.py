@@ -78,13 +78,13 @@ class Watch:
         """Take in an update's metrics. Returns what has turned bad with it; a metric that was
         told comes again only after it was fine for 50 updates."""
         self._added += 1
-        self._trend.add(_finite(values, "reward/mean"), _finite(values, "reward/max"))
-        learning = self._trend.is_learning()
+        self._trend.add(*(_finite(values, f"reward/{of}") for of in ("mean", "max", "std")))
+        learning, at_best = self._trend.is_learning(), self._trend.is_at_best()
         for metric, rules in self._metrics:
             value = _finite(values, metric.name)
             if value is not None:
                 for judged in rules:
-                    judged.add(update, value, learning)
+                    judged.add(update, value, learning, at_best)
         return self._news()
 
     def findings(self) -> list[Finding]:
@@ -132,9 +132,9 @@ class _Judged:
     def __post_init__(self) -> None:
         self._tracker = tracker(self.rule.test)
 
-    def add(self, update: int, value: float, learning: bool) -> None:
+    def add(self, update: int, value: float, learning: bool, at_best: bool) -> None:
         verdict = self._tracker.add(update, value)
-        excused = self.rule.unless_learning and learning
+        excused = (self.rule.unless_learning and learning) or (self.rule.unless_at_best and at_best)
         self._lasted = self._lasted + 1 if verdict and not excused else 0
         self.verdict = verdict if self._lasted >= self.rule.lasting else None
 

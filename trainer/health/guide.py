@@ -104,6 +104,7 @@ GUIDE: tuple[Metric, ...] = (
                     "lower ALG.kl_coefficient, or begin with a model that gets some answers right."
                 ),
                 lasting=5,
+                unless_at_best=True,
             ),
             Rule(
                 Fallen(),
@@ -261,7 +262,7 @@ GUIDE: tuple[Metric, ...] = (
                     "grpo": "Raise grpo.clip_range_high, lower training.lr, or raise "
                     "grpo.kl_coefficient.",
                     "ppo": "Raise ppo.entropy_coefficient, lower training.lr, or raise "
-                    "ppo.kl_coefficient.",
+                    'ppo.kl_coefficient with ppo.kl_anchor = "reference".',
                 },
                 lasting=5,
                 unless_learning=True,

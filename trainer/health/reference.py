@@ -74,6 +74,8 @@ def watch(rule: Rule) -> str:
     words = _words(rule.test)
     if rule.needs_steps:
         words += ", with several steps an update"
+    if rule.unless_at_best:
+        words += ", and not at its best"
     return words + (", and not learning" if rule.unless_learning else "")
 
 

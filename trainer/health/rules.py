@@ -109,6 +109,8 @@ class Rule:
 
     The test has to hold ``lasting`` values in a row. ``unless_learning`` passes over it while the
     reward rises, or is near what the best answers get: then the same number is a sign of success.
+    ``unless_at_best`` passes over it where hardly anything is left to win: the mean reward lies
+    below the best answer of the run by at most a third of the answers' standard deviation.
     ``needs_steps`` is for what is so by construction where an update has a single optimizer step.
     ``quiet`` ones are listed at the end, but not announced during the run.
     """
@@ -118,6 +120,7 @@ class Rule:
     change: Mapping[str, str]
     lasting: int = 1
     unless_learning: bool = False
+    unless_at_best: bool = False
     needs_steps: bool = False
     quiet: bool = False
 

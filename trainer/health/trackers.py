@@ -249,24 +249,31 @@ def number(limit: Limit) -> float:
 
 
 class RewardTrend:
-    """Whether the policy is learning: its reward rises, or has got most of what there is."""
+    """Where the reward goes. The policy is learning where its reward rises or has got most of what
+    there is, and at its best where hardly anything is left to win."""
 
     _SPAN = 60  # values whose later half is compared with the earlier
     _LEAST = 10
     _NOW = 20
     _MOST = 0.7  # of the way from the start to the best answer seen
+    _LEFT = 1 / 3  # standard deviations; where rewards are 0 or 1, a mean of 0.9
+    _ROUNDING = 1e-6
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=self._SPAN)
+        self._spreads: deque[float] = deque(maxlen=self._NOW)
         self._first: list[float] = []
         self._best = -math.inf
+        self._least = math.inf
 
-    def add(self, mean: float | None, best: float | None) -> None:
-        """An update's ``reward/mean`` and ``reward/max``."""
+    def add(self, mean: float | None, best: float | None, spread: float | None) -> None:
+        """An update's ``reward/mean``, ``reward/max`` and ``reward/std``."""
         if best is not None:
             self._best = max(self._best, best)
         if mean is not None:
+            self._least = min(self._least, mean)
             self._recent.append(mean)
+            self._spreads.append(spread or 0.0)
             if len(self._first) < self._LEAST:
                 self._first.append(mean)
 
@@ -274,6 +281,23 @@ class RewardTrend:
         if len(self._recent) < self._LEAST:
             return False
         return self._is_rising() or self._has_learnt()
+
+    def is_at_best(self) -> bool:
+        """Whether the mean of the last answers is close to the best one seen, beside how far they
+        differ. Where all answers of the run scored alike, no one knows what the best would be."""
+        if len(self._recent) < self._LEAST:
+            return False
+        latest = self._latest()
+        now = sum(latest) / len(latest)
+        # The variance of all their answers: the mean one inside an update, and that of the means.
+        inside = sum(spread**2 for spread in self._spreads) / len(latest)
+        between = sum((mean - now) ** 2 for mean in latest) / len(latest)
+        rounding = self._ROUNDING * abs(self._best)
+        left = self._best - now <= self._LEFT * math.sqrt(inside + between) + rounding
+        return left and self._best - self._least > rounding
+
+    def _latest(self) -> list[float]:
+        return list(self._recent)[-self._NOW :]
 
     def _is_rising(self) -> bool:
         values = list(self._recent)
@@ -283,6 +307,6 @@ class RewardTrend:
 
     def _has_learnt(self) -> bool:
         start = sum(self._first) / len(self._first)
-        latest = list(self._recent)[-self._NOW :]
+        latest = self._latest()
         now = sum(latest) / len(latest)
         return self._best > start and now >= start + self._MOST * (self._best - start)

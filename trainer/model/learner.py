@@ -51,6 +51,14 @@ class PassOutput(NamedTuple):
     lengths: Tensor
 
 
+class Scored(NamedTuple):
+    """One answer's token log-probabilities (n,), and the states (n, width) that predicted its
+    tokens where they were asked for."""
+
+    logprobs: Tensor
+    states: Tensor | None
+
+
 @dataclass(slots=True)
 class PassCounts:
     """What the passes of an update cost, for the packing metrics."""
@@ -103,33 +111,33 @@ class Learner:
         self, prompt: Sequence[int], answers: Sequence[Ids], adapter: Adapter | None
     ) -> list[Tensor]:
         """Each answer's token log-probabilities (n_k,) under ``adapter``; no gradient."""
-        return [logprobs for logprobs, _ in self.score_with_states(prompt, answers, adapter)]
-
-    def score_with_states(
-        self, prompt: Sequence[int], answers: Sequence[Ids], adapter: Adapter | None
-    ) -> list[tuple[Tensor, Tensor]]:
-        """As `score`, and the states (n_k, width) that predicted each answer's tokens."""
-        return self._score_passes(self._passes(prompt, answers), len(answers), adapter)
+        passes = self._passes(prompt, answers)
+        return [s.logprobs for s in self._score_passes(passes, len(answers), adapter, None)]
 
     def score_apart(
-        self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids], adapter: Adapter | None
-    ) -> list[tuple[Tensor, Tensor]]:
-        """As `score_with_states`, of answers each to a prompt of its own."""
-        return self._score_passes(self._passes_apart(prompts, answers), len(answers), adapter)
+        self,
+        prompts: Sequence[Sequence[int]],
+        answers: Sequence[Ids],
+        adapter: Adapter | None,
+        *,
+        keep: torch.dtype | None = None,
+    ) -> list[Scored]:
+        """As `score`, of answers each to a prompt of its own; with their states as ``keep``."""
+        passes = self._passes_apart(prompts, answers)
+        return self._score_passes(passes, len(answers), adapter, keep)
 
     def _score_passes(
-        self, passes: Passes, count: int, adapter: Adapter | None
-    ) -> list[tuple[Tensor, Tensor]]:
-        scored = [(torch.empty(0), torch.empty(0))] * count
+        self, passes: Passes, count: int, adapter: Adapter | None, keep: torch.dtype | None
+    ) -> list[Scored]:
+        scored = [Scored(torch.empty(0), None)] * count
         with torch.no_grad():
             for members, packed in passes:
                 scores, states = self._score(packed, adapter)
                 cut = list(packed.lengths)
-                parts = zip(
-                    torch.split(scores.logprobs, cut), torch.split(states, cut), strict=True
-                )
-                for member, part in zip(members, parts, strict=True):
-                    scored[member] = part
+                kept = [None] * len(cut) if keep is None else torch.split(states.to(keep), cut)
+                logprobs = torch.split(scores.logprobs, cut)
+                for member, own, state in zip(members, logprobs, kept, strict=True):
+                    scored[member] = Scored(own, state)
         return scored
 
     def accumulate(self, prompt: Sequence[int], answers: Sequence[Ids], loss: Loss) -> float:
@@ -199,8 +207,8 @@ class Learner:
 
     def train_too(self, parameters: Iterable[Tensor]) -> None:
         """Let the optimizer train ``parameters`` beside the adapter. Their gradient is limited by
-        itself, so that a large one does not shorten the adapter's steps."""
-        self.optimizer.add_param_group({"params": list(parameters)})
+        itself, so that a large one does not shorten the adapter's steps, and they do not decay."""
+        self.optimizer.add_param_group({"params": list(parameters), "weight_decay": 0.0})
 
     @contextmanager
     def counting(self) -> Iterator[PassCounts]:
@@ -237,9 +245,13 @@ class Learner:
             return
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers, strict=True)]
         prefix = shared_prefix(prompts)
-        for members in plan_apart(prefix, lengths, micro_batch=self.settings.micro_batch):
+        for members in self._plan_apart(prefix, lengths):
             own = [prompts[i] for i in members], [answers[i] for i in members]
             yield members, pack_apart(*own, self.decoder.device)
+
+    def _plan_apart(self, prefix: int, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        settings = self.settings
+        return plan_apart(prefix, lengths, micro_batch=settings.micro_batch, fanout=settings.fanout)
 
     def _check_gradients(self) -> None:
         if self._gradients_checked:

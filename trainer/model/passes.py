@@ -27,8 +27,9 @@ def plan_passes(
     """Pack answers of ``lengths`` tokens on a prompt of ``prompt`` tokens into passes.
 
     A pass holds at most ``micro_batch`` rows and ``fanout`` answers; ``off`` puts one answer in
-    each. One answer alone always makes a pass: its rows cannot be cut. Longer answers first, so
-    that a pass holds answers of like length and little of its attention is padding.
+    each. Nor is the block larger that its answers are padded to, since attention pays for padding.
+    One answer alone always makes a pass: its rows cannot be cut. Longer answers first, so that a
+    pass holds answers of like length and little of its attention is padding.
 
     Raises ConfigError when an explicit number, or ``max``, cannot be met.
     """
@@ -58,14 +59,16 @@ def plan_passes(
 
 
 def plan_apart(
-    prefix: int, lengths: Sequence[int], *, micro_batch: int
+    prefix: int, lengths: Sequence[int], *, micro_batch: int, fanout: Fanout
 ) -> tuple[tuple[int, ...], ...]:
     """Cut texts of ``lengths`` tokens, prompt and answer together, of which the first ``prefix``
-    are alike, into passes of at most ``micro_batch`` rows. One text alone always makes a pass: its
-    rows cannot be cut."""
+    are alike, into passes as `plan_passes` does. What they share is short, so ``fanout`` is no more
+    than a bound here: ``off`` puts one text in each pass, a number that many, and ``max`` is
+    ``auto``."""
     own = [n - prefix for n in lengths]
     order = sorted(range(len(own)), key=lambda i: (-own[i], i))
-    passes = _fill(prefix, own, order, micro_batch, len(own))
+    most = 1 if fanout == "off" else fanout if isinstance(fanout, int) else len(own)
+    passes = _fill(prefix, own, order, micro_batch, most)
     even = _fill(prefix, own, order, micro_batch, -(-len(own) // len(passes)))
     return tuple(tuple(p) for p in (even if len(even) == len(passes) else passes))
 
@@ -75,8 +78,11 @@ def _fill(
 ) -> list[list[int]]:
     passes: list[list[int]] = [[]]
     for i in order:
-        rows = packed_rows(prompt, [lengths[j] for j in [*passes[-1], i]])
-        if passes[-1] and (len(passes[-1]) == most or rows > micro_batch):
+        members = [*passes[-1], i]
+        rows = packed_rows(prompt, [lengths[j] for j in members])
+        # The longest comes first, and every answer of the pass is padded to it.
+        block = len(members) * (lengths[members[0]] - 1)
+        if passes[-1] and (len(passes[-1]) == most or max(rows, block) > micro_batch):
             passes.append([])
         passes[-1].append(i)
     return passes

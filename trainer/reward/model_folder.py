@@ -36,6 +36,12 @@ class LoadedModel:
     unused: tuple[str, ...]
 
 
+def check_folder(folder: Path) -> None:
+    """See what can be seen without loading. Raises ConfigError."""
+    _check_files(folder)
+    _need_package()
+
+
 def load_folder(folder: Path) -> LoadedModel:
     """The model, in F32 on the CPU and in eval mode, with its tokenizer.
 
@@ -43,8 +49,7 @@ def load_folder(folder: Path) -> LoadedModel:
         ConfigError: the package is missing, or ``folder`` does not hold a sequence-classification
             model with one or two labels, its weights as safetensors.
     """
-    _check_files(folder)
-    _need_package()
+    check_folder(folder)
     with _silence():
         labels = _check_config(_load_config(folder))
         model, unused = _load_model(folder)

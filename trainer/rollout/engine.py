@@ -23,6 +23,7 @@ from trainer.rollout.continuous import ContinuousBatching, Layout, Progress
 
 MAX_CONCURRENCY: Final = 256
 N_BATCH: Final = 512
+_FEWEST_PROMPTS: Final = 8
 
 
 def plan_layout(
@@ -32,8 +33,9 @@ def plan_layout(
 
     Room for twice the prompts of full groups is added: the slow members of earlier groups keep
     their prompts while the next groups start. Where even that is not enough an answer waits for
-    cells; it never fails, and its tokens are the same. Of 256, the last three wait as well:
-    llama.cpp has 255 sequences, and a prompt needs one, and what all prompts share another.
+    cells; it never fails, and its tokens are the same. Of 256, the last ten wait as well: llama.cpp
+    has 255 sequences, of which one is for what all prompts share and eight at least are for prompts
+    to be decoded together.
 
     Raises:
         ConfigError: ``concurrency`` is outside 1 to 256, or the longest prompt leaves no room for
@@ -50,7 +52,7 @@ def plan_layout(
             f"max_new_tokens = {max_new_tokens} a context of {needed} is needed: raise ctx to "
             f"{needed}, shorten the prompt, or lower max_new_tokens"
         )
-    slots = min(concurrency, MAX_SEQUENCES - 2)
+    slots = min(concurrency, MAX_SEQUENCES - 1 - _FEWEST_PROMPTS)
     full_groups = math.ceil(slots / group_size)
     prompts = min(slots, 2 * full_groups + 1)
     return Layout(
@@ -114,7 +116,7 @@ class RolloutEngine(Closing):
 
     @property
     def concurrency(self) -> int:
-        """How many answers are generated at once: what was asked for, or llama.cpp's 253."""
+        """How many answers are generated at once: what was asked for, or 246 of llama.cpp's 255."""
         return self._layout.slots
 
     @contextmanager

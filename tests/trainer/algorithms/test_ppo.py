@@ -278,6 +278,7 @@ SETTINGS = [
     {"training.micro_batch": 1},
     {"training.micro_batch": 24},
     {"training.shared_prefix_fanout": "off"},
+    {"training.shared_prefix_fanout": 2},
     {"training.gradient_checkpointing": True},
     {"training.ce_chunk_tokens": 3},
     {"training.generation_concurrency": 1},

@@ -181,7 +181,9 @@ def whole_loss(decoder, config, **cut):
     step = []
     for index, (prompt, length) in enumerate(zip(OWN_PROMPTS, LENGTHS, strict=True)):
         ids = rng.integers(0, 250, length).tolist()
-        [(now, states)] = learner.score_apart([prompt], [np.array(ids, np.int32)], learner.adapter)
+        [(now, states)] = learner.score_apart(
+            [prompt], [np.array(ids, np.int32)], learner.adapter, keep=torch.float32
+        )
         own = answer(*ids, logprobs=(now.numpy() + rng.normal(0, 0.3, length)).tolist())
         made = episode(0.0, own, index=index, prompt=prompt)
         made.old = [now - torch.tensor(rng.choice([-0.5, -0.05, 0.05, 0.5], length)).float()]

@@ -242,19 +242,6 @@ def test_every_configuration_in_the_examples_loads():
         load_config(path)
 
 
-def test_every_configuration_in_the_documents_loads(tmp_path):
-    loaded = 0
-    for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for block in document.read_text(encoding="utf-8").split("```toml\n")[1:]:
-            text = block.partition("```")[0]
-            if "[run]" in text:
-                path = tmp_path / "block.toml"
-                path.write_text(text, encoding="utf-8")
-                load_config(path)
-                loaded += 1
-    assert loaded >= 1
-
-
 def test_a_key_of_very_many_parts_is_refused_at_once(write, text_of):
     long = ".".join("a" * 100_000)
     for line in (f"{long} = 1", f"[{long}]", f"b = {{ {long} = 1 }}"):

@@ -87,7 +87,7 @@ def test_the_numbers_of_an_update():
         "audit/over_limit": 2.0,  # above 0.2 and 0.15; verbosity may reach 0.3
     }
     assert report.flags == (("verbose",), (), ("sycophantic",), ("repetitive",))
-    assert [(e.measure, e.share, e.limit, e.since) for e in report.over] == [
+    assert [(e.measure, e.share, e.limit, e.since) for e in report.news] == [
         ("sycophancy", 0.25, 0.2, 1),
         ("repetition", 0.25, 0.15, 1),
     ]
@@ -97,7 +97,8 @@ def test_a_share_at_its_limit_is_not_over_it():
     texts = ["Great question", "1", "2", "3", "4"]
     report = audit().look(1, texts)
     assert report.values["audit/sycophancy"] == 0.2
-    assert report.over == ()
+    assert report.values["audit/over_limit"] == 0.0
+    assert report.news == ()
     assert report.message() == ""
 
 
@@ -118,22 +119,21 @@ def test_nothing_to_look_at():
 def test_news_come_once_until_the_share_was_back():
     bad, good = ["go " * 6], ["fine"]
     watched = audit()
-    told = []
-    for update, texts in enumerate([good, bad, bad, bad, good, good, bad], start=1):
-        report = watched.look(update, texts)
-        told += [(update, excess.measure) for excess in report.news]
-    assert told == [(2, "repetition"), (7, "repetition")]
-    assert report.over[0].since == 7
+    looks = [good, bad, bad, bad, good, good, bad]
+    reports = {update: watched.look(update, texts) for update, texts in enumerate(looks, start=1)}
+    told = {u: [(e.measure, e.since) for e in r.news] for u, r in reports.items() if r.news}
+    assert told == {2: [("repetition", 2)], 7: [("repetition", 7)]}
+    assert [r.values["audit/over_limit"] for r in reports.values()] == [0, 1, 1, 1, 0, 0, 1]
+    assert [bool(r.message()) for r in reports.values()] == [u in told for u in reports]
 
 
 def test_a_second_measure_is_news_of_its_own():
     watched = audit()
     watched.look(1, ["go " * 6])
     report = watched.look(2, ["Great question " * 6])
-    assert [excess.measure for excess in report.over] == ["sycophancy", "repetition"]
-    assert [excess.measure for excess in report.news] == ["sycophancy"]
-    assert [excess.since for excess in report.over] == [2, 1]
-    assert "repetition" not in report.message()
+    assert report.values["audit/over_limit"] == 2.0
+    assert [(excess.measure, excess.since) for excess in report.news] == [("sycophancy", 2)]
+    assert "go round in circles" not in report.message()
 
 
 def test_the_message_says_what_how_much_since_when_and_what_to_do():

@@ -195,6 +195,33 @@ def test_dead_groups_are_fine_where_all_is_learnt():
     assert bad(too_easy) == ["reward/mean", "batch/zero_std_group_fraction"]
 
 
+def started_at(share, seed, answers=32, updates=60):
+    """A run whose answers get 1 or 0, and that many of them 1 from the first update on."""
+    rng = random.Random(seed)
+    right = [sum(rng.random() < share for _ in range(answers)) / answers for _ in range(updates)]
+    return rows(
+        reward_mean=right,
+        reward_max=[float(part > 0) for part in right],
+        reward_std=[math.sqrt(part * (1 - part)) for part in right],
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("algorithm", "params"), [("grpo", GRPO), ("ppo", PPO)])
+def test_a_run_that_starts_near_its_best_need_not_rise(seed, algorithm, params):
+    assert announced(started_at(0.97, seed), algorithm, params) == []
+
+
+def test_a_run_that_starts_in_the_middle_has_to_rise():
+    told = sum("reward/mean" in bad(started_at(0.6, seed)) for seed in range(20))
+    assert told >= 8  # noise alone makes half a standard error for some of them
+
+
+def test_a_run_whose_answers_never_got_more_is_told():
+    nothing = rows(reward_mean=[0.0] * 60, reward_max=[0.0] * 60, reward_std=[0.0] * 60)
+    assert announced(nothing) == [(54, "reward/mean")]
+
+
 def test_a_single_step_an_update_clips_nothing_by_construction():
     run = flat(policy_clip_fraction=[0.0] * 60)
     assert "policy/clip_fraction" in bad(run)

@@ -147,7 +147,7 @@ def test_limits_have_to_be_looked_up():
 def learning(means, best=1.0):
     trend = RewardTrend()
     for mean in means:
-        trend.add(mean, best)
+        trend.add(mean, best, None)
     return trend.is_learning()
 
 
@@ -171,3 +171,54 @@ def test_too_few_or_no_rewards_are_not():
     assert not learning([0.1 * i for i in range(9)])
     assert not learning([])
     assert not learning([None] * 60)
+
+
+def at_best(means, best=1.0, spread=0.0):
+    trend = RewardTrend()
+    for mean in means:
+        trend.add(mean, best, spread)
+    return trend.is_at_best()
+
+
+def zeros_and_ones(right, *, worth=1.0, offset=0.0):
+    """Updates of answers that get 0 or 1, of which a part is right, on any scale."""
+    spread = worth * math.sqrt(right * (1 - right))
+    return {"means": [offset + worth * right] * 30, "best": offset + worth, "spread": spread}
+
+
+def test_nine_tenths_right_answers_are_at_their_best():
+    # (1 − p) / sqrt(p (1 − p)) is 1/3 at p = 0.9
+    assert at_best(**zeros_and_ones(0.91))
+    assert not at_best(**zeros_and_ones(0.89))
+
+
+@pytest.mark.parametrize(("worth", "offset"), [(1e-3, 0.0), (500.0, -700.0), (1.0, 40.0)])
+def test_the_scale_of_rewards_does_not_matter(worth, offset):
+    assert at_best(**zeros_and_ones(0.91, worth=worth, offset=offset))
+    assert not at_best(**zeros_and_ones(0.89, worth=worth, offset=offset))
+
+
+def test_updates_of_one_answer_each_differ_only_between_them():
+    assert at_best(([1.0] * 11 + [0.0]) * 3)  # the last 20 hold one or two zeros
+    assert not at_best([1.0, 1.0, 0.0] * 12)
+
+
+def test_rewards_far_below_the_best_answer_are_not_at_their_best():
+    # a reward model's scores about 0 with a deviation of 1, and best ones of 3
+    assert not at_best([0.0] * 30, best=3.0, spread=1.0)
+
+
+def test_a_strange_update_long_ago_says_nothing():
+    assert not at_best([-100.0] + [0.4] * 30, spread=0.49)
+
+
+def test_where_all_answers_score_alike_nobody_knows_the_best():
+    assert not at_best([0.0] * 60, best=0.0)
+    assert not at_best([1.0] * 60)
+    assert not at_best([0.7 - 1e-12 * (i % 20 == 0) for i in range(60)], best=0.7)
+    assert at_best([0.9] * 2 + [1.0] * 60)
+
+
+def test_the_best_is_not_known_at_once():
+    assert not at_best([0.97] * 9, spread=0.17)
+    assert at_best([0.97] * 10, spread=0.17)

@@ -44,7 +44,9 @@ def states_by_hand(decoder, adapter, prompt, ids):
 
 def test_states_are_those_before_each_token(decoder):
     learner = make_learner(decoder)
-    scored = learner.score_with_states(PROMPT, ANSWERS, learner.adapter)
+    scored = learner.score_apart(
+        [PROMPT] * len(ANSWERS), ANSWERS, learner.adapter, keep=torch.float32
+    )
     for ids, (logprobs, states) in zip(ANSWERS, scored, strict=True):
         expected = states_by_hand(decoder, learner.adapter, PROMPT, ids)
         torch.testing.assert_close(states, expected, rtol=0, atol=1e-5)
@@ -57,7 +59,10 @@ def test_states_are_those_before_each_token(decoder):
 
 def test_the_first_state_does_not_know_the_answer(decoder):
     learner = make_learner(decoder)
-    firsts = [s[0] for _, s in learner.score_with_states(PROMPT, ANSWERS, None)]
+    firsts = [
+        s[0]
+        for _, s in learner.score_apart([PROMPT] * len(ANSWERS), ANSWERS, None, keep=torch.float32)
+    ]
     for first in firsts[1:]:
         torch.testing.assert_close(first, firsts[0], rtol=0, atol=1e-6)
 
@@ -68,9 +73,9 @@ PROMPTS = [PROMPT, PROMPT[:2], (9, 8, 7, 6, 5)]
 @pytest.mark.parametrize("micro_batch", [256, 14, 1])
 def test_answers_to_prompts_of_their_own_are_scored_as_if_alone(decoder, micro_batch):
     learner = make_learner(decoder, micro_batch=micro_batch, temperature=0.7)
-    together = learner.score_apart(PROMPTS, ANSWERS, learner.adapter)
+    together = learner.score_apart(PROMPTS, ANSWERS, learner.adapter, keep=torch.float32)
     for prompt, ids, (logprobs, states) in zip(PROMPTS, ANSWERS, together, strict=True):
-        [(alone, own)] = learner.score_with_states(prompt, [ids], learner.adapter)
+        [(alone, own)] = learner.score_apart([prompt], [ids], learner.adapter, keep=torch.float32)
         torch.testing.assert_close(logprobs, alone, rtol=0, atol=1e-5)
         torch.testing.assert_close(states, own, rtol=0, atol=1e-5)
 

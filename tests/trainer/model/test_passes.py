@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.errors import ConfigError
-from trainer.model.passes import plan_passes
+from trainer.model.passes import plan_apart, plan_passes
 
 
 def plan(lengths, *, prompt=250, micro_batch=512, fanout="auto"):
@@ -57,3 +57,20 @@ def test_a_pass_cut_short_between_full_ones_is_told():
     cut = plan([90, 80, 70, 3, 3, 3, 3], prompt=10, micro_batch=190)
     assert len(cut.passes) > 1
     assert "training.micro_batch allows 190" in cut.reason
+
+
+def test_padding_does_not_make_a_pass_larger_than_its_rows_may_be():
+    """One answer of 40 tokens and nine of 4 have 39 + 9 · 3 = 66 rows beside the prompt's 10, but
+    the block that attention pads them to would have 10 · 39."""
+    plan = plan_passes(10, [4] * 5 + [40] + [4] * 4, micro_batch=80, fanout="auto")
+    for members in plan.passes:
+        longest = max(40 if i == 5 else 4 for i in members)
+        assert len(members) * (longest - 1) <= 80
+    assert sorted(i for members in plan.passes for i in members) == list(range(10))
+
+
+def test_texts_of_their_own_are_cut_alike():
+    lengths = [50, 12, 11, 12, 13]
+    assert plan_apart(10, lengths, micro_batch=60, fanout="auto") == ((0,), (4, 1, 3, 2))
+    assert plan_apart(10, lengths, micro_batch=60, fanout=2) == ((0,), (4, 1), (3, 2))
+    assert plan_apart(10, lengths, micro_batch=60, fanout="off") == ((0,), (4,), (1,), (3,), (2,))

@@ -232,7 +232,7 @@ def test_a_layout_fits_llama_cpps_sequences_and_its_own_cells(concurrency, group
         group_size=group_size,
         max_new_tokens=20,
     )
-    assert layout.slots in (concurrency, MAX_SEQUENCES - 2)
+    assert layout.slots in (concurrency, MAX_SEQUENCES - 9)
     assert layout.prompt_sequences >= 1
     assert layout.prefix_sequence < MAX_SEQUENCES
     assert layout.cells >= layout.slots * 20 + 100
@@ -240,7 +240,7 @@ def test_a_layout_fits_llama_cpps_sequences_and_its_own_cells(concurrency, group
 
 def test_the_largest_concurrency_runs(random_llama):
     with open_engine(random_llama(), concurrency=256) as engine:
-        assert engine.concurrency == 253
+        assert engine.concurrency == 246
         groups = engine.sample(PROMPTS, seeds(3, 100))
     assert [len(group) for group in groups] == [100, 100, 100]
 

@@ -1,0 +1,92 @@
+"""Every TOML block of README and docs is a configuration, or a part of one, that loads."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from trainer.config import load_config, refuse_unavailable
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks():
+    """Each block as page:line and text."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{page.relative_to(ROOT).as_posix()}:{line}", match.group(1)
+
+
+BLOCKS = dict(blocks())
+WHOLE = {where: text for where, text in BLOCKS.items() if "run" in tomllib.loads(text)}
+PARTS = {where: text for where, text in BLOCKS.items() if where not in WHOLE}
+
+
+def page(where):
+    return where.partition(":")[0]
+
+
+def loaded(folder, text):
+    (folder / "base.gguf").touch()
+    (folder / "prompts.jsonl").write_text('{"prompt": "2 + 2?"}\n', encoding="utf-8")
+    (folder / "reward.py").touch()
+    path = folder / "block.toml"
+    path.write_text(text, encoding="utf-8")
+    config = load_config(path)
+    refuse_unavailable(config)
+    return config
+
+
+def flat(table, prefix=""):
+    """A table as TOML in which every key is dotted, so that parts may follow a whole."""
+    lines = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines |= flat(value, f"{prefix}{key}.")
+        else:
+            lines[f"{prefix}{key}"] = json.dumps(value, ensure_ascii=False)
+    return lines
+
+
+def test_the_pages_that_show_a_whole_file_are_these():
+    assert sorted(map(page, WHOLE)) == [
+        "README.md",
+        "docs/configuration.md",
+        "docs/grpo.md",
+        "docs/ppo.md",
+    ]
+
+
+def test_the_fences_of_all_blocks_are_found():
+    fences = sum(p.read_text(encoding="utf-8").count("```toml") for p in PAGES)
+    assert len(BLOCKS) == fences
+
+
+@pytest.mark.parametrize("where", WHOLE)
+def test_whole_files_load(tmp_path, where):
+    config = loaded(tmp_path, WHOLE[where])
+    assert config.rollout.prompts == tmp_path.resolve() / "prompts.jsonl"
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("where", PARTS)
+def test_parts_load_in_a_whole_file(tmp_path, where, algorithm):
+    # Of what both algorithms have, GRPO's spelling is shown.
+    part = flat(tomllib.loads(PARTS[where].replace("[grpo", f"[{algorithm}")))
+    [base] = [text for at, text in WHOLE.items() if page(at) == f"docs/{algorithm}.md"]
+    lines = flat(tomllib.loads(base)) | part
+    config = loaded(tmp_path, "\n".join(f"{key} = {value}" for key, value in lines.items()))
+    for key, value in part.items():
+        section, _, name = key.rpartition(".")
+        held = config
+        for step in section.split("."):
+            held = getattr(held, step)
+        assert name in held.model_fields_set, key
+        if not name.endswith(("path", "directory", "prompts")):
+            assert getattr(held, name) == json.loads(value), key
