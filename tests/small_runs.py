@@ -166,6 +166,8 @@ class Recorder(SilentMonitor):
     groups: dict[int, Sequence[GroupRecord]] = field(default_factory=dict)
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)
     status: dict[int, UpdateStatus] = field(default_factory=dict)
+    held_out: dict[int, Sequence[GroupRecord]] = field(default_factory=dict)
+    evaluations: dict[int, Mapping[str, float]] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
 
     def run_started(self, info: RunInfo) -> None:
@@ -182,6 +184,12 @@ class Recorder(SilentMonitor):
     def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None:
         self.calls.append(f"metrics {update}")
         self.status[update], self.values[update] = status, values
+
+    def evaluation(
+        self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]
+    ) -> None:
+        self.calls.append(f"evaluation {update}")
+        self.held_out[update], self.evaluations[update] = groups, values
 
     def event(self, event: Event) -> None:
         self.calls.append(f"event {event.code}")

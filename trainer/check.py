@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from trainer.agreement import Parity
+from trainer.algorithms.episodes import form_episodes
+from trainer.algorithms.forming import GroupForming
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.config import (
     PpoConfig,
@@ -27,6 +29,7 @@ from trainer.errors import ConfigError, RetrogradError
 from trainer.inputs import Inputs, coverage, read_inputs
 from trainer.memory import estimate
 from trainer.model.decoder import Decoder
+from trainer.monitor.base import SilentMonitor
 from trainer.reward.classifier import PART
 from trainer.reward.combined import PROGRAM_PART
 from trainer.reward.program import RewardProgram, RewardReply, RewardRequest
@@ -234,8 +237,14 @@ def _sample(
 ) -> None:
     """Sample from the base, as the first update would, and describe the rewards."""
     with report.step("reward spread"):
-        collector = open_collector(config, inputs, engine, reward)
-        groups = collector.groups(1, count, Stopwatch())
+        # The judge costs money, and what it adds is relative within a group: it is not asked here.
+        form = (
+            form_episodes
+            if isinstance(config, PpoConfig)
+            else GroupForming(config.grpo, None, SilentMonitor())
+        )
+        collector = open_collector(config, inputs, engine, reward, form)
+        groups = collector.groups(1, count, Stopwatch(), position=0)
         if isinstance(config, PpoConfig):
             spread = describe_answers(groups)
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.checkpoint.file import State
-from trainer.checkpoint.identity import Identity, differences, identity, lengthened
+from trainer.checkpoint.identity import Identity, differences, digest, identity, lengthened
 from trainer.checkpoint.store import Store, find
 from trainer.config.availability import resolved_params
 from trainer.config.models import RolloutConfig
@@ -47,10 +47,12 @@ def open_store(config: RolloutConfig) -> Store:
 
 
 def identity_of(config: RolloutConfig, inputs: Inputs) -> Callable[[], Identity]:
-    key = f"{config.run.algorithm}.prompts"
-    files = {key: config.rollout.prompts}
+    """What makes the run the one it is. The prompts are looked at now, while they are what was
+    read; the model, which takes a while, when the result is called. Both raise OSError."""
+    paths = {f"{config.run.algorithm}.prompts": config.rollout.prompts}
     if config.evaluation is not None:
-        files["evaluation.data"] = config.evaluation.data
+        paths["evaluation.data"] = config.evaluation.data
+    files = {key: digest(path) for key, path in paths.items()}
     return lambda: identity(resolved_params(config), model=inputs.file.digest(), files=files)
 
 
@@ -75,6 +77,11 @@ def resume(config: RolloutConfig, inputs: Inputs, place: Path | None) -> Resumed
         )
     if lengths := lengthened(state["identity"], now):
         before, after = lengths
+        if after < state["update"]:
+            raise ConfigError(
+                f"{config.where(f'{config.run.algorithm}.updates')}: {path} is after update "
+                f"{state['update']} already. Ask for at least as many updates."
+            )
         remarks.append(
             f"the run was planned with {before} updates and now has {after}: a learning rate that "
             f"follows a schedule takes the new one from here on"

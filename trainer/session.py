@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from trainer.agreement import Parity
-from trainer.algorithms.collect import Collector
-from trainer.algorithms.episodes import form_episode
+from trainer.algorithms.collect import Collector, Form
+from trainer.algorithms.episodes import form_episodes
 from trainer.algorithms.evaluation import Evaluator
-from trainer.algorithms.groups import form_group
+from trainer.algorithms.forming import GroupForming
 from trainer.algorithms.grpo import Grpo
 from trainer.algorithms.loop import Loop
 from trainer.algorithms.method import Tools
@@ -29,6 +28,7 @@ from trainer.export import check_writable
 from trainer.health.audit import Audit
 from trainer.health.findings import Watch
 from trainer.inputs import Inputs
+from trainer.judge.judge import open_judge
 from trainer.llama.native import gpu_available
 from trainer.memory import chunk_of, concurrency_of, micro_batch_of
 from trainer.model.adapter import Adapter
@@ -83,39 +83,75 @@ def open_session(
     learner = open_learner(config, decoder, adapter, _say_once(monitor))
     monitor.progress("prepare", 3, 3)
     monitor.event(_settings(config, learner, engine, weights))
-    collector = open_collector(config, inputs, engine, reward)
-    mode = config.checkpoint.mode if config.checkpoint else "steps"
-    keeper = Keeper(
-        open_store(config),
-        identity_of(config, inputs),
-        monitor,
-        with_steps=mode != "best_eval",
-        with_best=mode != "steps",
-    )
-    loop = _open_loop(config, Tools(config, collector, learner, monitor), keeper)
-    if config.evaluation is not None:
-        seed = config.rollout.sampling.seed
-        loop.evaluator = Evaluator(
-            config.evaluation, seed, inputs.held_out, engine, reward, monitor
-        )
+    loop = _open_loop(config, inputs, engine, reward, learner, monitor)
     if resumed is not None:
         loop.load_state(resumed.loop)
     return Session(loop, adapter, parity)
 
 
 def open_collector(
-    config: RolloutConfig, inputs: Inputs, engine: RolloutEngine, reward: RewardProgram
+    config: RolloutConfig,
+    inputs: Inputs,
+    engine: RolloutEngine,
+    reward: RewardProgram,
+    form: Form[Any],
 ) -> Collector[Any]:
-    form = (
-        partial(form_group, section=config.grpo) if isinstance(config, GrpoConfig) else form_episode
-    )
     return Collector(config.rollout, prompt_order(config, inputs), engine, reward, form)
 
 
-def _open_loop(config: RolloutConfig, tools: Tools[Any], keeper: Keeper) -> Loop[Any]:
-    method = Grpo(config, tools) if isinstance(config, GrpoConfig) else Ppo(config, tools)
+def open_forming(config: GrpoConfig, monitor: Monitor) -> GroupForming:
+    """Raises ConfigError and JudgeError where the judge cannot be asked."""
+    section = config.grpo
+    judge = None
+    if section.judge is not None:
+        judge = open_judge(
+            section.judge,
+            folder=config.folder,
+            seed=section.sampling.seed,
+            on_note=lambda text: monitor.event(Event("warning", "judge", text)),
+        )
+    return GroupForming(section, judge, monitor)
+
+
+def _open_loop(
+    config: RolloutConfig,
+    inputs: Inputs,
+    engine: RolloutEngine,
+    reward: RewardProgram,
+    learner: Learner,
+    monitor: Monitor,
+) -> Loop[Any]:
+    keeper = _open_keeper(config, inputs, monitor)
     watch = Watch(config.run.algorithm, resolved_params(config))
-    return Loop(method, tools, Audit(config.audit), watch, keeper)
+    audit = Audit(config.audit)
+    if isinstance(config, GrpoConfig):
+        forming = open_forming(config, monitor)
+        tools = Tools(
+            config, open_collector(config, inputs, engine, reward, forming), learner, monitor
+        )
+        loop = Loop(Grpo(config, tools, forming), tools, audit, watch, keeper)
+    else:
+        tools = Tools(
+            config, open_collector(config, inputs, engine, reward, form_episodes), learner, monitor
+        )
+        loop = Loop(Ppo(config, tools), tools, audit, watch, keeper)
+    if config.evaluation is not None:
+        seed = config.rollout.sampling.seed
+        loop.evaluator = Evaluator(
+            config.evaluation, seed, inputs.held_out, engine, reward, monitor
+        )
+    return loop
+
+
+def _open_keeper(config: RolloutConfig, inputs: Inputs, monitor: Monitor) -> Keeper:
+    mode = config.checkpoint.mode if config.checkpoint else "steps"
+    return Keeper(
+        open_store(config),
+        identity_of(config, inputs),
+        monitor,
+        with_steps=mode != "best_eval",
+        with_best=mode != "steps",
+    )
 
 
 def threads_of(config: RolloutConfig) -> int:
@@ -160,7 +196,7 @@ def open_reward(
             config.rollout,
             folder=config.folder,
             device=device,
-            judge_allowed=False,
+            judge_allowed=isinstance(config, GrpoConfig) and config.grpo.judge is not None,
             on_note=on_note,
             exchange=exchange,
         )

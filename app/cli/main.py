@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import check, demo, fetch, inspect, reward, train
+from app.cli import check, demo, fetch, inspect, judge, reward, train
 
 app = typer.Typer(
     name="retrograd",
@@ -24,6 +24,7 @@ app.command("inspect")(inspect.inspect)
 app.command("fetch")(fetch.fetch)
 app.command("demo")(demo.demo)
 app.add_typer(reward.app, name="reward")
+app.add_typer(judge.app, name="judge")
 
 
 def _print_version(wanted: bool) -> None:

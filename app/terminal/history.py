@@ -30,13 +30,28 @@ class UpdateRow:
         return {name: self.values[key] for name, key in keys.items() if key in self.values}
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """The policy after ``update`` (0: before the first), measured on ``prompts`` held-out prompts.
+    ``change`` is the reward's, against the evaluation before."""
+
+    update: int
+    prompts: int
+    reward: float
+    change: float | None
+
+
 @dataclass(slots=True)
 class RunHistory:
+    """``checkpoint`` is the file of the last one that was saved."""
+
     info: RunInfo
     clock: Callable[[], float]
     started: float = field(init=False)
     rewards: list[float] = field(default_factory=list)
-    finished_updates: int = 0
+    evaluations: list[EvaluationRow] = field(default_factory=list)
+    checkpoint: str | None = None
+    finished_updates: int = field(init=False)
     stage: Stage = "prepare"
     stage_done: int = 0
     stage_total: int = 0
@@ -45,6 +60,7 @@ class RunHistory:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self.finished_updates = self.info.resumed_from_update or 0
 
     @property
     def elapsed(self) -> float:
@@ -67,6 +83,16 @@ class RunHistory:
         self.finished_updates = update
         self._ends.append(self.clock())
         self._learn_shares(row)
+        self.stage, self.stage_done, self.stage_total = "generate", 0, 0
+        return row
+
+    def evaluated(self, update: int, prompts: int, values: Mapping[str, float]) -> EvaluationRow:
+        reward = values["eval/mean_reward"]
+        change = reward - self.evaluations[-1].reward if self.evaluations else None
+        row = EvaluationRow(update, prompts, reward, change)
+        self.evaluations.append(row)
+        if len(self._ends) == 1:
+            self._ends = [self.clock()]  # the first update begins now
         self.stage, self.stage_done, self.stage_total = "generate", 0, 0
         return row
 

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from app import text
 from app.terminal.fields import legend
-from app.terminal.history import RunHistory, UpdateRow
+from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
+from app.terminal.plain import evaluation_line
 from app.terminal.samples import Sample, answer_text
 from app.terminal.summary import Summary
 from app.terminal.table import Columns, fit
@@ -25,6 +26,7 @@ _VERBS = {
     "reward": "rewarding",
     "score": "scoring",
     "train": "training",
+    "evaluate": "evaluating",
 }
 _UNITS = {"prepare": "steps", "train": "steps"}
 _ROWS_PER_HEADER = 20
@@ -76,6 +78,9 @@ class LivePrinter:
             self._line(self._columns.header())
         self._line(self._columns.row(row))
         self._rows_until_header -= 1
+
+    def evaluated(self, row: EvaluationRow) -> None:
+        self._line(Text(f" {evaluation_line(row)}", "cyan"))
 
     def sampled(self, samples: Sequence[Sample]) -> None:
         lines: list[tuple[str, str, str]] = []

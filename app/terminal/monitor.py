@@ -12,7 +12,7 @@ from typing import Protocol, TextIO
 
 from rich.console import Console
 
-from app.terminal.history import RunHistory, UpdateRow
+from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
 from app.terminal.live import LivePrinter
 from app.terminal.plain import PlainPrinter
 from app.terminal.samples import Sample, choose, is_due
@@ -32,6 +32,7 @@ from trainer.monitor import (
 class Printer(Protocol):
     def started(self, history: RunHistory) -> None: ...
     def updated(self, row: UpdateRow) -> None: ...
+    def evaluated(self, row: EvaluationRow) -> None: ...
     def sampled(self, samples: Sequence[Sample]) -> None: ...
     def happened(self, event: Event) -> None: ...
     def finished(self, summary: Summary) -> None: ...
@@ -82,7 +83,16 @@ class TerminalMonitor(SilentMonitor, Closing):
         if sampled_at == update and is_due(update, history.info.updates):
             self._printer.sampled(choose(groups))
 
+    def evaluation(
+        self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]
+    ) -> None:
+        self._printer.evaluated(self._running().evaluated(update, len(groups), values))
+
     def event(self, event: Event) -> None:
+        if event.code == "checkpoint" and event.level == "info":
+            # One a minute, for hours: of interest is the last one, where a run did not end.
+            self._running().checkpoint = str(event.data["path"])
+            return
         self._printer.happened(event)
 
     def run_finished(self, outcome: Outcome) -> None:

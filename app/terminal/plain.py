@@ -7,7 +7,7 @@ from typing import TextIO
 
 from app import text
 from app.terminal.fields import UPDATE_SECONDS, Field, fields_of, legend
-from app.terminal.history import RunHistory, UpdateRow
+from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
 from app.terminal.samples import Sample, answer_text
 from app.terminal.summary import Summary
 from trainer.monitor import Event
@@ -34,6 +34,9 @@ class PlainPrinter:
 
     def updated(self, row: UpdateRow) -> None:
         self._say(plain_line(row, self._fields))
+
+    def evaluated(self, row: EvaluationRow) -> None:
+        self._say(evaluation_line(row))
 
     def sampled(self, samples: Sequence[Sample]) -> None:
         before = None
@@ -62,6 +65,13 @@ class PlainPrinter:
     def _say(self, line: str) -> None:
         self._stream.write(line + "\n")
         self._stream.flush()
+
+
+def evaluation_line(row: EvaluationRow) -> str:
+    when = f"after update {row.update}" if row.update else "before the first update"
+    change = "" if row.change is None else f" ({text.signed(row.change)})"
+    prompts = "1 prompt" if row.prompts == 1 else f"{row.prompts} prompts"
+    return f"held-out reward {when}: {text.score(row.reward)}{change}, {prompts}"
 
 
 def plain_line(row: UpdateRow, fields: Sequence[Field]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.terminal.history import RunHistory
+from app.terminal.history import EvaluationRow, RunHistory
 from app.text import duration, neutralise, score, signed, size
 from trainer.monitor import Outcome, RunInfo
 
@@ -43,6 +43,8 @@ def summary_rows(
     history: RunHistory, outcome: Outcome, observe_file: Path | None
 ) -> list[SummaryRow]:
     rows = [_reward(history)] if history.rewards else []
+    if history.evaluations:
+        rows.append(_held_out(history.evaluations))
     if outcome.output is None:
         # Why a run failed is the command's to say, where it ends with an error.
         why = f": {neutralise(outcome.message)}" if outcome.status != "failed" else ""
@@ -51,6 +53,9 @@ def summary_rows(
         rows += _result(history.info, Path(outcome.output))
     if observe_file is not None:
         rows.append(("records", shown_path(observe_file)))
+    if history.checkpoint is not None and outcome.status != "completed":
+        rows.append(("checkpoint", shown_path(Path(history.checkpoint))))
+        rows.append(("go on", "retrograd train … --resume"))
     return rows
 
 
@@ -69,6 +74,17 @@ def _reward(history: RunHistory) -> SummaryRow:
         f"mean of the first {count} updates → of the last {count}" if count > 1 else "first → last"
     )
     return "reward", f"{score(first)} → {score(last)} ({signed(last - first)}), {each}"
+
+
+def _held_out(evaluations: Sequence[EvaluationRow]) -> SummaryRow:
+    """The best is the first one that no other exceeds."""
+    first, last = evaluations[0].reward, evaluations[-1].reward
+    if len(evaluations) == 1:
+        return "held-out", score(last)
+    best = max(evaluations, key=lambda row: row.reward)
+    where = f"after update {best.update}" if best.update else "before the first update"
+    change = f"{score(first)} → {score(last)} ({signed(last - first)}), first → last"
+    return "held-out", f"{change}; best {score(best.reward)} {where}"
 
 
 def _result(info: RunInfo, output: Path) -> list[SummaryRow]:

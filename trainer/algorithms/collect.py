@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from trainer.algorithms.groups import Group
 from trainer.algorithms.order import PromptOrder
@@ -19,15 +19,21 @@ from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.seeds import answer_seed
 
 G = TypeVar("G", bound=Group)
-G_co = TypeVar("G_co", bound=Group, covariant=True)
 
 
-class Form(Protocol[G_co]):
-    """Makes what an algorithm trains on of a prompt's answers and their rewards."""
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The answers to one prompt and what the program said of them; ``slot`` is the prompt's place
+    in the update."""
 
-    def __call__(
-        self, index: int, prompt: Prompt, answers: Sequence[Answer], replies: Sequence[RewardReply]
-    ) -> G_co: ...
+    slot: int
+    prompt: Prompt
+    answers: Sequence[Answer]
+    replies: Sequence[RewardReply]
+
+
+Form = Callable[[Sequence[Sampled], Stopwatch], list[G]]
+"""Makes what an algorithm trains on of sampled answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +52,23 @@ class Collector(Generic[G]):
         count: int,
         watch: Stopwatch,
         *,
+        position: int,
+        first_slot: int = 0,
         on_progress: Callable[[Stage, int, int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[G]:
-        """``count`` groups, as ``update`` (counted from 1) meets them: the prompts after those of
-        earlier updates, and seeds that depend on nothing but run, update, prompt and member.
+        """``count`` groups of ``update`` (counted from 1), the first of which is its group
+        ``first_slot``. The update began at ``position`` of the order of prompts; seeds depend on
+        nothing but run, update, slot and member.
 
         Raises RolloutStopped when ``should_stop`` asks, and RewardError.
         """
         section = self.section
-        first = (update - 1) * section.prompts_per_update
-        prompts = [self.order.at(first + slot) for slot in range(count)]
+        slots = range(first_slot, first_slot + count)
+        prompts = [self.order.at(position + slot) for slot in slots]
         seeds = [
             [answer_seed(section.sampling.seed, update, slot, m) for m in range(section.group_size)]
-            for slot in range(count)
+            for slot in slots
         ]
 
         def telling(stage: Stage) -> Callable[[int, int], None] | None:
@@ -82,7 +91,8 @@ class Collector(Generic[G]):
         with watch("reward"):
             replies = self.reward.score(requests, telling("reward"))
         size = section.group_size
-        return [
-            self.form(i, prompt, group, replies[i * size : (i + 1) * size])
-            for i, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
+        sampled = [
+            Sampled(slot, prompt, group, replies[i * size : (i + 1) * size])
+            for i, (slot, prompt, group) in enumerate(zip(slots, prompts, answers, strict=True))
         ]
+        return self.form(sampled, watch)

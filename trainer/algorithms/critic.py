@@ -142,7 +142,10 @@ class SharedCritic:
         """Nothing: the passes over the batch fit it."""
 
     def state(self) -> State:
-        return {"weight": self.weight.detach().cpu().clone(), "bias": self.bias.detach().cpu()}
+        return {
+            "weight": self.weight.detach().cpu().clone(),
+            "bias": self.bias.detach().cpu().clone(),
+        }
 
     def load_state(self, state: State) -> None:
         _set(self.weight, state["weight"])

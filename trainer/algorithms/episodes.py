@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from trainer.algorithms.collect import Sampled
 from trainer.algorithms.gae import generalised_advantages, token_rewards, whiten
 from trainer.algorithms.groups import Group, program_rewards
+from trainer.algorithms.stopwatch import Stopwatch
 from trainer.chat.messages import Prompt
 from trainer.config.ppo import CriticSection
 from trainer.model.adapter import Adapter
@@ -50,6 +52,11 @@ class Episode(Group):
     @property
     def tokens(self) -> Ids:
         return self.answers[0].tokens
+
+
+def form_episodes(sampled: Sequence[Sampled], watch: Stopwatch) -> list[Episode]:  # noqa: ARG001
+    """What a collector makes of PPO's answers."""
+    return [form_episode(s.slot, s.prompt, s.answers, s.replies) for s in sampled]
 
 
 def form_episode(

@@ -13,6 +13,7 @@ from trainer.chat.messages import Prompt
 from trainer.config.grpo import GrpoSection
 from trainer.errors import RewardError
 from trainer.health.audit import AuditFlag
+from trainer.judge.judge import Ruling
 from trainer.model.packing import Ids
 from trainer.monitor.protocol import GroupRecord, SkipReason, Trajectory
 from trainer.reward.program import RewardReply
@@ -25,7 +26,8 @@ class Group:
 
     ``rewards`` (G,) F64 are those trained on, ``live`` (G,) is True for answers that count, and
     ``advantages`` (G,) are zero for those that do not. ``old`` and ``reference`` hold, for each
-    *live* answer in order, its token log-probabilities (n,) once they were scored.
+    *live* answer in order, its token log-probabilities (n,) once they were scored. ``judge_terms``
+    (G,) are what the judge added to the rewards, where there is one.
     """
 
     index: int
@@ -35,6 +37,8 @@ class Group:
     rewards: Tensor
     live: Tensor
     advantages: Tensor
+    ruling: Ruling | None = None
+    judge_terms: Tensor | None = None
     old: list[Tensor] | None = None
     reference: list[Tensor] | None = None
     members: list[int] = field(init=False)
@@ -66,15 +70,24 @@ class Group:
             answer=self.answers[i],
             reward=float(self.rewards[i]),
             reward_raw=self.replies[i].reward,
-            judge_term=0.0,
+            judge_term=0.0 if self.judge_terms is None else float(self.judge_terms[i]),
             parts=self.replies[i].parts,
             advantage=float(self.advantages[i]),
             trained=trained,
             skip_reason=None if trained else self._skip_reason(i),
             audit=flags,
+            judge_words=self._judge_words(i),
         )
 
+    def _judge_words(self, i: int) -> str | None:
+        if self.ruling is None:
+            return None
+        failure = self.ruling.failure
+        return failure.reason if failure else self.ruling.verdicts[i].explanation
+
     def _skip_reason(self, i: int) -> SkipReason:
+        if self.ruling is not None and self.ruling.failure is not None:
+            return "judge_dropped"
         return "zero_signal" if self.live[i] else "truncated"
 
 
@@ -97,10 +110,14 @@ def form_group(
     answers: Sequence[Answer],
     replies: Sequence[RewardReply],
     section: GrpoSection,
+    ruling: Ruling | None = None,
 ) -> Group:
-    """Turn the program's rewards into advantages, in the order that the method prescribes:
+    """Turn the program's rewards into advantages, in the order that the method prescribes: judge,
     overlong penalty, truncation mask, baseline over the live, groups without signal."""
     rewards = program_rewards(prompt, replies)
+    terms = None if ruling is None else _judge_terms(replies, section, ruling)
+    if terms is not None:
+        rewards = rewards + terms
     penalty = section.overlong_penalty
     if penalty is not None:
         rewards = rewards + overlong_penalty(
@@ -111,6 +128,8 @@ def form_group(
         )
     masked = [section.mask_truncated and a.truncated for a in answers]
     live = ~torch.tensor(masked, dtype=torch.bool)
+    if ruling is not None and ruling.failure is not None:
+        live = torch.zeros_like(live)
     return Group(
         index=index,
         prompt=prompt,
@@ -119,4 +138,18 @@ def form_group(
         rewards=rewards,
         live=live,
         advantages=group_advantages(rewards, live, section.baseline),
+        ruling=ruling,
+        judge_terms=terms,
+    )
+
+
+def _judge_terms(replies: Sequence[RewardReply], section: GrpoSection, ruling: Ruling) -> Tensor:
+    """What the judge adds to each reward (G,): weight times verdict; zero where it failed."""
+    if ruling.failure is not None:
+        return torch.zeros(len(replies), dtype=torch.float64)
+    weights = [
+        section.judge_weight or 0.0 if r.judge_weight is None else r.judge_weight for r in replies
+    ]
+    return torch.tensor(
+        [w * v.score for w, v in zip(weights, ruling.verdicts, strict=True)], dtype=torch.float64
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainer.algorithms.forming import GroupForming
 from trainer.algorithms.groups import Group
 from trainer.algorithms.method import Tools
 from trainer.algorithms.metrics import Metrics, group_metrics
@@ -30,11 +31,15 @@ from trainer.monitor.protocol import Event
 
 @dataclass(slots=True)
 class Grpo:
-    """``stalled`` counts the updates in a row that carried no signal."""
+    """``stalled`` counts the updates in a row that carried no signal, ``position`` the prompts that
+    the updates behind it have taken, and ``drawn`` those of the present one."""
 
     config: GrpoConfig
     tools: Tools[Group]
+    forming: GroupForming
     stalled: int = 0
+    position: int = 0
+    drawn: int = 0
     kl_coefficient: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +47,20 @@ class Grpo:
         self.kl_coefficient = schedule.first() if schedule else self.config.grpo.kl_coefficient
 
     def collect(self, update: int, watch: Stopwatch) -> list[Group]:
-        return self.tools.sample(update, watch)
+        """The groups of an update. With dynamic sampling those without signal are not the end of
+        it: prompts after them are drawn until enough groups carry signal, or too many were drawn
+        (DAPO, arXiv 2503.14476, section 3.2)."""
+        section = self.config.grpo
+        wanted, most = section.prompts_per_update, section.prompts_per_update
+        if section.dynamic_sampling is not None:
+            most *= section.dynamic_sampling.max_resample_factor
+        groups: list[Group] = []
+        while missing := min(wanted - sum(g.trainable for g in groups), most - len(groups)):
+            groups += self.tools.sample(
+                update, missing, watch, position=self.position, first_slot=len(groups)
+            )
+        self.drawn = len(groups)
+        return groups
 
     def optimise(self, update: int, groups: Sequence[Group], watch: Stopwatch) -> list[PassStats]:
         """``grpo_epochs`` passes over the groups that carry signal."""
@@ -64,9 +82,15 @@ class Grpo:
         return self.tools.run_passes(update, objective, epochs, watch)
 
     def metrics(self, groups: Sequence[Group]) -> Metrics:
-        return group_metrics(groups)
+        values = group_metrics(groups) | self.forming.take_metrics()
+        dynamic = self.config.grpo.dynamic_sampling
+        if dynamic is not None:
+            most = self.config.grpo.prompts_per_update * dynamic.max_resample_factor
+            values["batch/groups_sampled_fraction"] = len(groups) / most
+        return values
 
     def conclude(self, update: int, values: Metrics, trained: bool) -> None:
+        self.position += self.drawn
         schedule = self._kl_schedule()
         if schedule:
             measured = values.get("policy/kl")
@@ -74,10 +98,15 @@ class Grpo:
         self._check_stall(update, values, trained)
 
     def state(self) -> State:
-        return {"stalled": self.stalled, "kl_coefficient": self.kl_coefficient}
+        return {
+            "stalled": self.stalled,
+            "position": self.position,
+            "kl_coefficient": self.kl_coefficient,
+        }
 
     def load_state(self, state: State) -> None:
-        self.stalled, self.kl_coefficient = state["stalled"], state["kl_coefficient"]
+        self.stalled, self.position = state["stalled"], state["position"]
+        self.kl_coefficient = state["kl_coefficient"]
 
     def _kl_schedule(self) -> KlSchedule | None:
         section = self.config.grpo

@@ -18,6 +18,7 @@ from trainer.algorithms.optimise import learning_rates
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.checkpoint.file import State
 from trainer.checkpoint.keeper import Keeper
+from trainer.errors import TrainingError
 from trainer.export import load_into
 from trainer.health.audit import Audit, AuditReport
 from trainer.health.findings import Watch
@@ -60,7 +61,8 @@ class Loop(Generic[G]):
                 try:
                     self.update(self.completed + 1)
                 except BaseException:
-                    learner.adapter.load_state(before)
+                    if not self._whole:
+                        learner.adapter.load_state(before)
                     raise
                 self._evaluate()
                 self.keeper.update_done(self.completed, learner.steps, self.state)
@@ -136,10 +138,20 @@ class Loop(Generic[G]):
             with watch("swap"), load_into(self.tools.collector.engine, self.tools.learner.adapter):
                 pass
         values = self.report(update, groups, passes, watch, audit)
+        self._conclude(update, values, bool(passes))
+
+    def _conclude(self, update: int, values: metrics.Metrics, trained: bool) -> None:
+        """Let the update count. Raises the TrainingError with which the method ends the run."""
+        end = None
+        try:
+            self.method.conclude(update, values, trained)
+        except TrainingError as error:
+            end = error  # of the run, not of the update, which is whole
         self.completed = update
-        self.trained += bool(passes)
+        self.trained += trained
         self._whole = True
-        self.method.conclude(update, values, bool(passes))
+        if end is not None:
+            raise end
 
     def report(
         self,

@@ -59,12 +59,16 @@ class Tools(Generic[G]):
     learner: Learner
     monitor: Monitor
 
-    def sample(self, update: int, watch: Stopwatch) -> list[G]:
-        """The next prompts' answers with their rewards."""
+    def sample(
+        self, update: int, count: int, watch: Stopwatch, *, position: int, first_slot: int = 0
+    ) -> list[G]:
+        """Answers with their rewards to ``count`` prompts, as `Collector.groups` takes them."""
         return self.collector.groups(
             update,
-            self.config.rollout.prompts_per_update,
+            count,
             watch,
+            position=position,
+            first_slot=first_slot,
             on_progress=self.monitor.progress,
             should_stop=self.monitor.should_stop,
         )

@@ -84,7 +84,17 @@ def group_metrics(groups: Sequence[Group]) -> Metrics:
     return {
         "reward/group_std": float(np.mean(stds)),
         "batch/zero_std_group_fraction": float(np.mean([not g.trainable for g in groups])),
-    }
+    } | _judge_terms(groups)
+
+
+def _judge_terms(groups: Sequence[Group]) -> Metrics:
+    """``reward/judge_mean``: what the judge added to a reward, over the groups that it judged."""
+    terms = [
+        g.judge_terms
+        for g in groups
+        if g.judge_terms is not None and g.ruling is not None and g.ruling.failure is None
+    ]
+    return {"reward/judge_mean": float(torch.cat(terms).mean())} if terms else {}
 
 
 def critic_metrics(episodes: Sequence[Episode]) -> Metrics:

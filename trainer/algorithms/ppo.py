@@ -50,7 +50,8 @@ class Ppo:
 
     def collect(self, update: int, watch: Stopwatch) -> list[Episode]:
         """Answers with their rewards, then log-probabilities and values, then advantages."""
-        episodes = self.tools.sample(update, watch)
+        count = self.config.ppo.rollout_batch_size
+        episodes = self.tools.sample(update, count, watch, position=(update - 1) * count)
         with watch("score"):
             if self._scores_first:
                 self._score(episodes, unscored=())

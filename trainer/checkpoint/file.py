@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import pickle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,15 @@ def read(path: Path) -> State:
     digest, body = content[len(_MAGIC) :][:_DIGEST], content[len(_MAGIC) + _DIGEST :]
     if hashlib.sha256(body).digest() != digest:
         raise DamagedCheckpointError(f"{path}: is damaged or was cut short")
-    # weights_only: a checkpoint holds values, and no file may run code by being read.
-    state: State = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    try:
+        # weights_only: a checkpoint holds values, and no file may run code by being read.
+        state = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise DamagedCheckpointError(
+            f"{path}: holds other things than a checkpoint does"
+        ) from error
+    if not isinstance(state, dict):
+        raise DamagedCheckpointError(f"{path}: holds other things than a checkpoint does")
     return state
 
 

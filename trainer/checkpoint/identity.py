@@ -24,16 +24,16 @@ _FREE = (
 _LENGTH = ("grpo.updates", "ppo.updates")
 
 
-def identity(params: Mapping[str, Any], *, model: str, files: Mapping[str, Path]) -> Identity:
+def identity(params: Mapping[str, Any], *, model: str, files: Mapping[str, str]) -> Identity:
     """``params`` is the resolved configuration, ``model`` the digest of the base, and ``files`` are
-    further ones that decide what is learnt, by the key that names them."""
-    return {
-        "params": dict(params),
-        "model": model,
-        "files": {
-            key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in files.items()
-        },
-    }
+    those of further files that decide what is learnt, by the key that names them."""
+    return {"params": dict(params), "model": model, "files": dict(files)}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal. Raises OSError."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def differences(saved: Identity, now: Identity) -> list[str]:

@@ -45,8 +45,8 @@ class Keeper:
     def _save(
         self, update: int, step: int, state: Callable[[], State], *, best: bool = False
     ) -> None:
-        whole = {"identity": self._identity, "update": update, "loop": state()}
         try:
+            whole = {"identity": self._identity, "update": update, "loop": state()}
             path = self.store.save_best(whole) if best else self.store.save(update, step, whole)
         except OSError as error:
             # The run is worth more than its checkpoint: it goes on, and the next one may fit.

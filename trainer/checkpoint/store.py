@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,12 +43,14 @@ class Store:
         return self.clock() - self._last_time >= _SECONDS_BETWEEN
 
     def save(self, update: int, step: int, state: State) -> Path:
-        """Write the checkpoint of ``update``, then let the oldest ones go. Raises OSError."""
+        """Write the checkpoint of ``update``, then let go the oldest ones and what a kill left
+        unfinished. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"update-{update:06d}{ENDING}"
         write(path, state)
         self._last_step, self._last_time = step, self.clock()
-        for old in [p for p in _by_age(self.folder) if p.stem != BEST][self.keep :]:
+        others = [p for p in _by_age(self.folder) if p.stem != BEST and p != path]
+        for old in [*others[self.keep - 1 :], *self.folder.glob(f"*{ENDING}{UNFINISHED}")]:
             old.unlink(missing_ok=True)
         return path
 
@@ -79,8 +81,5 @@ def find(place: Path, on_damaged: Callable[[str], None]) -> tuple[Path, State]:
 
 def _by_age(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
-    return sorted(_checkpoints(folder), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
-
-
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    return (p for p in folder.glob(f"*{ENDING}") if not p.name.endswith(UNFINISHED))
+    found = folder.glob(f"*{ENDING}")
+    return sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)

@@ -32,11 +32,6 @@ UNAVAILABLE: tuple[Unavailable, ...] = (
     Unavailable("lora.init_adapter"),
     Unavailable("reference"),
     Unavailable("metrics.tensorboard_dir"),
-    Unavailable("grpo.dynamic_sampling"),
-    Unavailable("grpo.judge"),
-    Unavailable("grpo.judge_weight"),
-    Unavailable("grpo.judge_failure"),
-    Unavailable("grpo.max_judge_dropped_fraction"),
 )
 
 

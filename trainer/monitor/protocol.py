@@ -12,7 +12,7 @@ from trainer.health.findings import Finding
 from trainer.rollout.answers import Answer
 
 SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped", "evaluation"]
-Stage = Literal["prepare", "generate", "reward", "score", "train", "evaluate"]
+Stage = Literal["prepare", "generate", "reward", "judge", "score", "train", "evaluate"]
 UpdateStatus = Literal["trained", "skipped"]
 
 
@@ -38,7 +38,8 @@ class Trajectory:
 
     ``reward`` is the one trained on; ``reward_raw`` is the program's own. ``trained`` tells whether
     the answer entered the loss; when it did not, ``skip_reason`` says why. ``audit`` are the signs
-    of a gamed reward that were found in its text.
+    of a gamed reward that were found in its text; ``judge_words`` is how the judge explained its
+    verdict, or why it gave none.
     """
 
     member: int
@@ -51,6 +52,7 @@ class Trajectory:
     trained: bool
     skip_reason: SkipReason | None
     audit: tuple[AuditFlag, ...] = ()
+    judge_words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ def rollout_record(
         "trained": trajectory.trained,
         "skip_reason": trajectory.skip_reason,
         "audit": trajectory.audit,
+        "judge_words": trajectory.judge_words,
     }
     if with_text:
         body |= _text("completion", answer.text, max_text_chars)
