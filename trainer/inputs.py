@@ -11,7 +11,7 @@ from trainer.chat.prompts import open_template, prepare_prompts
 from trainer.chat.vocabulary import Vocabulary
 from trainer.config.models import RolloutConfig
 from trainer.config.rewards import RolloutSection
-from trainer.errors import ConfigError, ModelError
+from trainer.errors import ConfigError, DataError, ModelError
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
@@ -79,6 +79,9 @@ def read_lines(section: RolloutSection) -> list[PromptLine]:
 
 def _read_prompts(config: RolloutConfig) -> list[Prompt]:
     path, section = config.rollout.prompts, config.rollout
+    if not path.is_file():
+        where = config.where(f"{config.run.algorithm}.prompts")
+        raise DataError(f"{where}: {path}: there is no such file. Name that of the prompts.")
     lines = read_lines(section)
     with (
         Vocabulary.open(config.model.path) as vocabulary,

@@ -80,7 +80,7 @@ class TerminalMonitor(SilentMonitor, Closing):
         sampled_at, groups = self._groups
         self._groups = (0, ())
         if sampled_at == update and is_due(update, history.info.updates):
-            self._printer.sampled(choose(groups))
+            self._printer.sampled(choose(update, groups))
 
     def event(self, event: Event) -> None:
         self._printer.happened(event)
