@@ -13,7 +13,7 @@ import json
 import re
 import sys
 
-SENTENCE = re.compile(r"[A-Z][a-z]+( [a-z]+)* ([0-9]{1,2})\.")
+SENTENCE = re.compile(r"(It|The sum|The answer) is ([0-9]{1,2})\.")
 
 
 def score(completion: str) -> float:

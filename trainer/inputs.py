@@ -12,7 +12,7 @@ from trainer.chat.prompts import open_template, prepare_prompts
 from trainer.chat.vocabulary import Vocabulary
 from trainer.config.models import RolloutConfig
 from trainer.config.rewards import RolloutSection
-from trainer.errors import ConfigError, ModelError
+from trainer.errors import ConfigError, DataError, ModelError
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
@@ -84,17 +84,18 @@ def read_lines(section: RolloutSection, path: Path | None = None) -> list[Prompt
 def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
     """The prompts to train on, and those held out."""
     section, evaluation = config.rollout, config.evaluation
-    files = {section.prompts: read_lines(section)}
+    key = f"{config.run.algorithm}.prompts"
+    files = [(section.prompts, _lines(config, key, section.prompts))]
     if evaluation is not None:
-        lines = read_lines(section, evaluation.data)
+        lines = _lines(config, "evaluation.data", evaluation.data)
         places = evenly_spread(len(lines), evaluation.max_examples)
-        files[evaluation.data] = [lines[i] for i in places]
+        files.append((evaluation.data, [lines[i] for i in places]))
     with (
         Vocabulary.open(config.model.path) as vocabulary,
         open_template(vocabulary, config.model.path) as template,
     ):
-        prepared = {
-            path: prepare_prompts(
+        prompts, *held_out = [
+            prepare_prompts(
                 path,
                 lines,
                 template,
@@ -102,9 +103,17 @@ def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
                 ctx=config.training.ctx,
                 max_new_tokens=section.sampling.max_new_tokens,
             )
-            for path, lines in files.items()
-        }
-    return prepared[section.prompts], prepared[evaluation.data] if evaluation else []
+            for path, lines in files
+        ]
+    return prompts, held_out[0] if held_out else []
+
+
+def _lines(config: RolloutConfig, key: str, path: Path) -> list[PromptLine]:
+    if not path.is_file():
+        raise DataError(
+            f"{config.where(key)}: {path}: there is no such file. Name that of the prompts."
+        )
+    return read_lines(config.rollout, path)
 
 
 def evenly_spread(count: int, most: int | None) -> list[int]:

@@ -61,8 +61,12 @@ def _print(report: CheckReport) -> None:
     print_rows(rows)
     errors, warnings = (_count(report, level) for level in ("error", "warning"))
     verdict = "This run cannot work as it is" if errors else "This run can start"
-    verdict = f"{verdict}: {errors} errors, {warnings} warnings."
+    verdict = f"{verdict}: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}."
     Console(highlight=False).print(Text(verdict, "bold"), soft_wrap=True)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _count(report: CheckReport, level: str) -> int:

@@ -92,8 +92,8 @@ _FIELDS: tuple[Field, ...] = (
         "KL",
         7,
         text.short,
-        meaning="how far the last pass met the policy from the one that wrote the answers: k3, in "
-        "nats per token",
+        meaning="how far the policy has moved from the one that wrote the answers, as the last "
+        "pass over them found it, in nats per token",
     ),
     Field(
         "policy/kl_per_answer",
@@ -103,8 +103,8 @@ _FIELDS: tuple[Field, ...] = (
         text.short,
         rank=4,
         high=25.0,
-        meaning="how far the policy that wrote the answers is from the initial one: k3, in nats "
-        "per answer",
+        meaning="how far the policy that wrote the answers is from the initial one, in nats per "
+        "answer",
         shown=_has_anchor,
     ),
     Field("completions/length_mean", "length", "len", 4, text.length, rank=1),
@@ -122,8 +122,8 @@ _FIELDS: tuple[Field, ...] = (
 
 _NO_LOSS = {
     "grpo": "not shown: it is about zero by construction, whether a run learns or not",
-    "ppo": "not shown: advantages are whitened anew in each update, so the policy's loss stays "
-    "about zero, whether a run learns or not",
+    "ppo": "not shown: advantages are whitened anew in each update, so it does not tell whether a "
+    "run learns",
 }
 
 

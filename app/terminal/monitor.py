@@ -81,7 +81,7 @@ class TerminalMonitor(SilentMonitor, Closing):
         sampled_at, groups = self._groups
         self._groups = (0, ())
         if sampled_at == update and is_due(update, history.info.updates):
-            self._printer.sampled(choose(groups))
+            self._printer.sampled(choose(update, groups))
 
     def evaluation(
         self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]

@@ -17,9 +17,9 @@ class Sample:
     answer: Trajectory
 
 
-def choose(groups: Sequence[GroupRecord]) -> list[Sample]:
-    """The best and the worst answer, or one where all scored alike: of the group whose rewards
-    differ most, or of the whole update where every prompt has one answer."""
+def choose(update: int, groups: Sequence[GroupRecord]) -> list[Sample]:
+    """The best and the worst answer of ``update``, or one where all scored alike: of the group
+    whose rewards differ most, or of the whole update where every prompt has one answer."""
     filled = [group for group in groups if group.trajectories]
     if not filled:
         return []
@@ -30,7 +30,9 @@ def choose(groups: Sequence[GroupRecord]) -> list[Sample]:
     answers = [
         (group.prompt.question, answer) for group in compared for answer in group.trajectories
     ]
-    best, worst = max(answers, key=_reward), min(answers, key=_reward)
+    # Of several that are equally good, another one each time.
+    best = _one_of([a for a in answers if _reward(a) == max(map(_reward, answers))], update)
+    worst = _one_of([a for a in answers if _reward(a) == min(map(_reward, answers))], update)
     if len(answers) == 1:
         return [Sample("only", *best)]
     if _reward(best) == _reward(worst):
@@ -51,6 +53,10 @@ def answer_text(trajectory: Trajectory) -> str:
 def _spread(group: GroupRecord) -> float:
     rewards = [trajectory.reward for trajectory in group.trajectories]
     return max(rewards) - min(rewards)
+
+
+def _one_of(answers: Sequence[tuple[str, Trajectory]], update: int) -> tuple[str, Trajectory]:
+    return answers[update % len(answers)]
 
 
 def _reward(answer: tuple[str, Trajectory]) -> float:

@@ -82,7 +82,7 @@ def test_a_model_that_cannot_be_trained_is_refused(read, random_llama, tmp_path)
 
 def test_a_missing_prompt_file_is_named(tmp_path, deep):
     config = write_run(tmp_path, deep, rewards([0.0]), {"grpo.prompts": "gone.jsonl"})
-    with pytest.raises(DataError, match=r"gone\.jsonl: cannot read the prompts"):
+    with pytest.raises(DataError, match=r"run\.toml:\d+: .*gone\.jsonl: there is no such file"):
         read_inputs(config)
 
 

@@ -99,6 +99,8 @@ def _ppo_notes(config: PpoConfig) -> Iterator[str]:
             "[reference] is only used with ppo.kl_coefficient above 0 and ppo.kl_anchor = "
             '"reference".'
         )
+    if ppo.given("kl_anchor") and ppo.kl_coefficient == 0:
+        yield "ppo.kl_anchor is not used while ppo.kl_coefficient = 0."
     yield from _critic_notes(ppo.critic)
 
 

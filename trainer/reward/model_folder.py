@@ -64,7 +64,7 @@ def _need_package() -> None:
     except ImportError as error:
         raise ConfigError(
             "it needs the package transformers, which is not installed here: add it with "
-            'pip install "retrograd[reward-model]"'
+            "pip install transformers"
         ) from error
 
 

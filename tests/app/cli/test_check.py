@@ -17,4 +17,4 @@ def test_a_run_that_cannot_work_says_why_with_status_2(retrograd, project, confi
     done = retrograd("check", project(config_text.replace("base.gguf", "absent.gguf")))
     assert done.returncode == 2
     assert str(tmp_path / "absent.gguf") in done.stdout, "a path is not broken over two lines"
-    assert "This run cannot work as it is: 1 errors" in done.stdout
+    assert "This run cannot work as it is: 1 error, 1 warning." in done.stdout

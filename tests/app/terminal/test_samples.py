@@ -4,7 +4,7 @@ from app.terminal.samples import answer_text, choose, is_due
 
 
 def shown(groups):
-    return [(s.label, s.prompt, s.answer.answer.text) for s in choose(groups)]
+    return [(s.label, s.prompt, s.answer.answer.text) for s in choose(1, groups)]
 
 
 def test_the_group_that_differs_most_shows_its_best_and_worst(group):
@@ -17,7 +17,13 @@ def test_the_group_that_differs_most_shows_its_best_and_worst(group):
 
 
 def test_where_all_score_alike_one_answer_is_enough(group):
-    assert shown([group(("x", 0.0), ("y", 0.0))]) == [("all alike", "2 + 3?", "x")]
+    assert shown([group(("x", 0.0), ("y", 0.0))]) == [("all alike", "2 + 3?", "y")]
+
+
+def test_of_equally_good_answers_another_one_is_shown_each_time(group):
+    alike = group(("a", 1.0), ("b", 1.0), ("c", 0.0))
+    best = [choose(update, [alike])[0].answer.answer.text for update in (1, 2, 3)]
+    assert best == ["b", "a", "b"]
 
 
 def test_where_each_prompt_has_one_answer_the_best_and_the_worst_are_of_the_update(group):
@@ -29,8 +35,8 @@ def test_where_each_prompt_has_one_answer_the_best_and_the_worst_are_of_the_upda
 
 
 def test_there_may_be_nothing_to_show(group):
-    assert choose([]) == []
-    assert choose([group()]) == []
+    assert choose(1, []) == []
+    assert choose(1, [group()]) == []
 
 
 def test_an_answer_says_when_it_is_empty_or_cut_off(group):

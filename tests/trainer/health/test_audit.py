@@ -142,7 +142,8 @@ def test_the_message_says_what_how_much_since_when_and_what_to_do():
         "The reward may be gamed: 67% of the answers have more than 50 words "
         "(audit.verbosity_limit = 0.3), since update 4. Read some of them and fix the reward "
         "(typical: one that adds points for length, or for each thing it finds), or raise "
-        "kl_coefficient to hold the policy nearer to the model it came from."
+        'kl_coefficient (for PPO with kl_anchor = "reference") to hold the policy nearer to the '
+        "model it came from."
     )
 
 

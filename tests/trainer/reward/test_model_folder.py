@@ -216,7 +216,7 @@ def test_without_the_package_the_extra_is_named(chat_scorer, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     message = refusal(chat_scorer)
     assert "the package transformers" in message
-    assert 'pip install "retrograd[reward-model]"' in message
+    assert "pip install transformers" in message
 
 
 def test_what_was_set_for_the_output_of_transformers_stays(chat_scorer):
