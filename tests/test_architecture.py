@@ -19,6 +19,7 @@ MATHS = (
     "trainer/algorithms/losses.py",
     "trainer/algorithms/metrics.py",
     "trainer/algorithms/schedules.py",
+    "trainer/judge/scores.py",
     "trainer/model/attention.py",
     "trainer/model/inputs.py",
     "trainer/model/logprobs.py",
@@ -40,16 +41,20 @@ FOUNDATIONS = {
     "health": {"config"},
     "sizing.py": {"gguf"},
     "reward": {"chat"},
+    "judge": {"chat", "config", "reward"},
     "model": {"gguf", "prefix.py"},
     "rollout": {"chat", "gguf", "llama", "prefix.py"},
     "monitor": {"chat", "health", "rollout"},
+    "checkpoint": {"monitor"},
     "export.py": {"gguf", "model", "rollout"},
     "agreement.py": {"export.py", "model", "rollout"},
     "inputs.py": {"chat", "config", "gguf", "reward"},
     "memory.py": {"config", "gguf", "inputs.py", "rollout", "sizing.py"},
     "algorithms": {
-        "chat", "config", "export.py", "health", "model", "monitor", "reward", "rollout"
+        "chat", "checkpoint", "config", "export.py", "health", "judge", "model", "monitor",
+        "reward", "rollout"
     },
+    "resume.py": {"checkpoint", "config", "inputs.py"},
     "spread.py": {"algorithms"},
 }  # fmt: skip
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""

@@ -273,8 +273,8 @@ def test_every_fault_is_found_in_one_go(looked_at, tmp_path):
 
 
 def test_what_is_not_available_yet_is_refused(tmp_path, model):
-    config = write_run(tmp_path, model, rewards(LIVE), {"evaluation.data": "held-out.jsonl"})
-    with pytest.raises(ConfigError, match="evaluation is not available yet"):
+    config = write_run(tmp_path, model, rewards(LIVE), {"reference.model": "other.gguf"})
+    with pytest.raises(ConfigError, match="reference is not available yet"):
         check(config)
 
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,128 @@ def test_a_signal_ends_a_check_and_a_trial_as_well_and_their_reward_program(
     assert done.returncode == status, done.stdout + done.stderr
     assert done.stderr == said
     assert gone(int((tmp_path / "reward.pid").read_text()))
+
+
+# -- going on ------------------------------------------------------------------------------------
+
+CHECKPOINT = ("[grpo]\n", "[checkpoint]\nevery_steps = 1\n[grpo]\n")
+
+
+def updates(count: int) -> tuple[str, str]:
+    return "updates = 2", f"updates = {count}"
+
+
+def adapter(folder: Path) -> bytes:
+    return (folder / "adapter.gguf").read_bytes()
+
+
+@pytest.fixture
+def straight(retrograd, tmp_path):
+    """The adapter that a configuration leads to without a stop."""
+
+    def of(config: Path) -> bytes:
+        done = retrograd("train", config, "--output", "straight/adapter.gguf", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return adapter(tmp_path / "straight")
+
+    return of
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), SIGTERM])
+def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
+    retrograd, run, straight, tmp_path, number, status
+):
+    config = run(updates(6), reward=interrupting(3, number))
+    done = retrograd("train", config, cwd=tmp_path)
+    assert done.returncode == status, done.stderr
+    saved = "out/adapter.checkpoints/update-000003.ckpt"
+    assert f"  checkpoint: {saved}\n  go on: retrograd train … --resume\n" in done.stderr
+    assert (tmp_path / saved).is_file()
+    (tmp_path / "reward.py").write_text(REWARD)
+    done = retrograd("train", config, "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "  resumed: after update 3, from " in done.stderr
+    assert "Finished 6 of 6 updates" in done.stderr
+    assert "go on:" not in done.stderr
+    assert [record["update"] for record in records(tmp_path / "out", "update")] == [*range(1, 7)]
+    assert [r["resumed_from_update"] for r in records(tmp_path / "out", "run")] == [None, 3]
+    assert adapter(tmp_path / "out") == straight(config)
+
+
+def test_a_checkpoint_or_a_folder_of_them_can_be_named(retrograd, run, tmp_path):
+    config = run(updates(3), CHECKPOINT)
+    assert retrograd("train", config).returncode == 0
+    folder = tmp_path / "out/adapter.checkpoints"
+    kept = [f"update-{update:06d}.ckpt" for update in (1, 2, 3)]
+    assert sorted(p.name for p in folder.iterdir()) == kept
+    before = adapter(tmp_path / "out")
+    one = retrograd("train", config, "--resume", folder / kept[0])
+    assert one.returncode == 0, one.stderr
+    assert f"  resumed: after update 1, from {folder / kept[0]}" in one.stderr
+    moved = folder.rename(tmp_path / "moved")
+    (moved / kept[2]).write_bytes(b"")
+    other = retrograd("train", config, moved, "--resume")
+    assert other.returncode == 0, other.stderr
+    assert f"warning: {moved / kept[2]}: is not a checkpoint of retrograd" in other.stderr
+    assert f"  resumed: after update 2, from {moved / kept[1]}" in other.stderr
+    assert adapter(tmp_path / "out") == before
+
+
+def test_what_cannot_be_resumed_is_refused_with_a_message(retrograd, run, tmp_path):
+    config = run()
+    for arguments, words in (
+        (["--resume"], "out/adapter.checkpoints: there is no such checkpoint"),
+        (["--resume", tmp_path / "gone.ckpt"], "gone.ckpt: there is no such checkpoint"),
+        ([tmp_path / "some.ckpt"], "some.ckpt: write --resume before it, to go on from there"),
+    ):
+        done = retrograd("train", config, *arguments)
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out/observe.jsonl").exists()
+
+
+def test_another_seed_is_another_run(retrograd, run):
+    config = run()
+    assert retrograd("train", config).returncode == 0
+    done = retrograd("train", config, "--resume", "--seed", "7")
+    assert done.returncode == 2
+    assert "grpo.sampling.seed: 42 at the checkpoint, 7 now" in done.stderr
+
+
+def kill(command: list[str], folder: Path, delay: float, *, at_work: bool) -> None:
+    """Start a run and kill it after ``delay`` seconds, counted from its first new update where it
+    is to be ``at_work`` by then."""
+    child = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        said = []
+        while at_work and not (said and said[-1].startswith("update ")):
+            said.append(child.stderr.readline())
+            assert said[-1], "".join(said)
+        time.sleep(delay)
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("kills", "count"), [(3, 40), pytest.param(30, 300, marks=pytest.mark.full)]
+)
+def test_killed_at_random_moments_a_run_can_always_go_on_to_the_same_end(
+    retrograd, retrograd_path, run, straight, tmp_path, kills, count
+):
+    """A save follows every step, so that many of the kills meet one."""
+    config = run(updates(count), CHECKPOINT)
+    folder, moments = tmp_path / "out/adapter.checkpoints", random.Random(kills)
+    for number in range(kills):
+        command = [str(retrograd_path), "train", str(config)]
+        command += ["--resume"] if any(folder.glob("*.ckpt")) else []
+        at_work = number % 5 < 4
+        kill(command, tmp_path, moments.uniform(0, 0.2 if at_work else 3.0), at_work=at_work)
+    reached = max(int(path.stem[-6:]) for path in folder.glob("*.ckpt"))
+    assert kills // 2 < reached < count, "the kills met runs that were at work"
+    done = retrograd("train", config, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "is damaged" not in done.stderr
+    assert adapter(tmp_path / "out") == straight(config)

@@ -1,5 +1,5 @@
-"""Groups without signal are replaced by fresh prompts. The rewards are a row for each batch that the
-program gets: one for the first draw of an update, one for each further draw."""
+"""Groups without signal are replaced by fresh prompts. The rewards are a row for each batch that
+the program gets: one for the first draw of an update, one for each further draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge's verdicts in the rewards of a run: a real program as the judge, through the whole loop."""
+"""A judge's verdicts in the rewards of a run: a real program judges, through the whole loop."""
 
 from __future__ import annotations
 

@@ -17,6 +17,15 @@ CIRCLES = "round and round and round it goes " * 4
 HONEST = ["Two and two make four.", "It is 7.", "No.", "I do not know."]
 
 
+class NoCheckpoints:
+    """A keeper that keeps nothing: what it keeps has tests of its own."""
+
+    def update_done(self, update, step, state): ...
+
+    def ended(self, update, step, state): ...
+
+
+
 class Texts:
     """A method whose answers have the texts given, update by update, and which never trains."""
 
@@ -59,9 +68,10 @@ def looped(request, configured, configured_ppo):
         method = Texts(form, updates)
         adapter = SimpleNamespace(state=dict, load_state=lambda state: None)
         tools = SimpleNamespace(
-            config=config, learner=SimpleNamespace(adapter=adapter), monitor=recorder
+            config=config, learner=SimpleNamespace(adapter=adapter, steps=0), monitor=recorder
         )
-        loop = Loop(method, tools, Audit(AuditSection(**audit)), Watch(request.param, {}))
+        watch = Watch(request.param, {})
+        loop = Loop(method, tools, Audit(AuditSection(**audit)), watch, NoCheckpoints())
         loop.train()
         assert (loop.completed, loop.trained) == (len(updates), 0)
         return recorder, method

@@ -57,6 +57,7 @@ EXPECTED = [
         "trained": True,
         "skip_reason": None,
         "audit": ["verbose"],
+        "judge_words": "well put",
     },
     {
         "type": "rollout",
@@ -75,6 +76,7 @@ EXPECTED = [
         "trained": False,
         "skip_reason": "zero_signal",
         "audit": [],
+        "judge_words": None,
     },
     {
         "type": "update",
@@ -89,7 +91,13 @@ def test_one_update_gives_run_prompt_rollout_and_update_records(tmp_path, info, 
     monitor = JsonlMonitor(tmp_path / "deep" / "folder")
     monitor.run_started(info)
     answers = [
-        trajectory(parts={"format": 0.5}, judge_term=0.1, reward_raw=0.9, audit=("verbose",)),
+        trajectory(
+            parts={"format": 0.5},
+            judge_term=0.1,
+            reward_raw=0.9,
+            audit=("verbose",),
+            judge_words="well put",
+        ),
         trajectory("6", 0.0, member=1, trained=False, skip_reason="zero_signal"),
     ]
     monitor.trajectories(1, [group(*answers)])
