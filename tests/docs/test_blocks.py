@@ -93,5 +93,5 @@ def test_parts_load_in_a_whole_file(tmp_path, where, algorithm):
         for step in section.split("."):
             held = getattr(held, step)
         assert name in held.model_fields_set, key
-        if not name.endswith(("path", "directory", "prompts")):
+        if not name.endswith(("path", "directory", "prompts", "data")):
             assert getattr(held, name) == json.loads(value), key

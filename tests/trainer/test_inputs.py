@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from small_runs import SMALL, rewards, write_run
 
 from trainer.errors import ConfigError, DataError, ModelError
-from trainer.inputs import coverage, read_inputs
+from trainer.inputs import coverage, evenly_spread, read_inputs
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,47 @@ def test_a_missing_prompt_file_is_named(tmp_path, deep):
     config = write_run(tmp_path, deep, rewards([0.0]), {"grpo.prompts": "gone.jsonl"})
     with pytest.raises(DataError, match=r"run\.toml:\d+: .*gone\.jsonl: there is no such file"):
         read_inputs(config)
+
+
+def hold_out(folder, *questions):
+    lines = [json.dumps({"messages": [{"role": "user", "content": q}]}) for q in questions]
+    (folder / "held.jsonl").write_text("\n".join(lines))
+
+
+def test_held_out_prompts_are_read_like_those_trained_on(read, tmp_path):
+    hold_out(tmp_path, "in", "longer than hello")
+    inputs = read({"evaluation.data": "held.jsonl"})
+    assert inputs.held_out[0].tokens == (258, 256, 257, 259)
+    assert [p.line.question for p in inputs.prompts] == ["hello"]
+    # three control tokens and the text
+    assert inputs.longest_prompt == 3 + 17
+    assert read().held_out == []
+
+
+def test_a_fault_in_the_held_out_file_is_named_with_its_line(read, tmp_path):
+    changes = {"evaluation.data": "held.jsonl"}
+    with pytest.raises(DataError, match=r"run\.toml:\d+: .*held\.jsonl: there is no such file"):
+        read(changes)
+    hold_out(tmp_path, "in", "x" * 40)
+    with pytest.raises(DataError, match=r"held\.jsonl:2: the prompt has 43 tokens"):
+        read(changes)
+    assert len(read(changes | {"evaluation.max_examples": 1}).held_out) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "places"),
+    [
+        (4, None, [0, 1, 2, 3]),
+        (4, 4, [0, 1, 2, 3]),
+        (4, 9, [0, 1, 2, 3]),
+        (10, 1, [0]),
+        (10, 3, [0, 3, 6]),
+        (10, 4, [0, 2, 5, 7]),
+        (3, 2, [0, 1]),
+    ],
+)
+def test_even_places_in_a_file(count, most, places):
+    assert evenly_spread(count, most) == places
 
 
 LARGE = "ü" * 620_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -74,6 +75,15 @@ def test_progress_reaches_each_stages_total(whole):
     # one of the two groups carries signal; a reward is told for each of eight answers
     for end in ("generate 8/8", "reward 8/8", "score 1/1", "train 1/1"):
         assert whole.calls.count(end) == 3
+
+
+def test_a_run_leaves_a_checkpoint_of_its_last_update_beside_its_result(whole):
+    folder = Path(whole.outcome.output).with_name("adapter.checkpoints")
+    assert [p.name for p in folder.iterdir()] == ["update-000003.ckpt"]
+    [event] = [e for e in whole.events if e.code == "checkpoint"]
+    assert (event.level, event.update) == ("info", 3)
+    assert event.data == {"path": str(folder / "update-000003.ckpt")}
+    assert whole.info.resumed_from_update is None
 
 
 def test_what_is_told_at_the_start(whole):
@@ -187,7 +197,12 @@ def test_a_stop_while_answers_are_written_drops_the_update(model, tmp_path):
     outcome = run(write_run(tmp_path / "9", model, rewards(LIVE), changes), recorder)
     one = train(tmp_path / "1", model, rewards(LIVE))
     assert (outcome.status, outcome.updates) == ("stopped", 1)
-    assert recorder.calls[-3:] == ["generate 1/4", "event export_checked", "run_finished"]
+    assert recorder.calls[-4:] == [
+        "generate 1/4",
+        "event checkpoint",
+        "event export_checked",
+        "run_finished",
+    ]
     assert same_adapter(recorder, one)
 
 
@@ -355,9 +370,8 @@ def test_a_target_without_a_match_is_named(model, tmp_path):
 
 
 def test_what_is_not_available_yet_is_refused(model, tmp_path):
-    changes = {"grpo.dynamic_sampling.max_resample_factor": 3}
-    config = write_run(tmp_path, model, rewards(LIVE), changes)
-    assert "grpo.dynamic_sampling is not available yet" in refusal(config, ConfigError)
+    config = write_run(tmp_path, model, rewards(LIVE), {"metrics.tensorboard_dir": "board"})
+    assert "metrics.tensorboard_dir is not available yet" in refusal(config, ConfigError)
 
 
 def test_an_algorithm_that_is_not_available_yet_is_refused(tmp_path):

@@ -94,9 +94,11 @@ class Loop(Generic[G]):
         if evaluator.improved:
             self.keeper.better(update, self.tools.learner.steps, self.state)
         if evaluator.exhausted:
+            best = evaluator.best_update
+            when = f"after update {best}" if best else "before the first update"
             words = (
                 f"stopped early: {evaluator.without_better} evaluations in a row were not better "
-                f"than the {evaluator.best:.3g} after update {evaluator.best_update}"
+                f"than the {evaluator.best:.3g} {when}"
             )
             self._say(Event("info", "early_stop", words, update))
 

@@ -279,6 +279,7 @@ def test_what_cannot_be_resumed_is_refused_with_a_message(retrograd, run, tmp_pa
     assert not (tmp_path / "out/observe.jsonl").exists()
 
 
+@pytest.mark.full
 def test_another_seed_is_another_run(retrograd, run):
     config = run()
     assert retrograd("train", config).returncode == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -22,6 +23,34 @@ def clock() -> Clock:
 @pytest.fixture
 def history(info, clock) -> RunHistory:
     return RunHistory(info, clock)
+
+
+def test_the_change_of_a_held_out_reward_is_against_the_evaluation_before(history):
+    first = history.evaluated(0, 16, {"eval/mean_reward": 0.625})
+    second = history.evaluated(4, 16, {"eval/mean_reward": 0.9375})
+    assert (first.update, first.prompts, first.reward, first.change) == (0, 16, 0.625, None)
+    assert second.change == 0.3125
+
+
+def test_a_run_that_goes_on_is_as_far_as_it_was(info, clock):
+    history = RunHistory(dataclasses.replace(info, updates=8, resumed_from_update=6), clock)
+    assert history.fraction_done() == 0.75
+
+
+def test_the_evaluation_before_the_first_update_is_none_of_its_time(info, clock):
+    """Loading 10 s, evaluation 100 s, then updates of 20 s: 22 of them are left after two."""
+    history = RunHistory(info, clock)
+    clock.now += 10
+    history.progress("prepare", 3, 3)
+    history.progress("evaluate", 0, 16)
+    assert history.stage == "evaluate"
+    clock.now += 100
+    history.evaluated(0, 16, {"eval/mean_reward": 0.5})
+    assert history.stage == "generate"
+    for update in (1, 2):
+        clock.now += 20
+        history.add(update, "trained", {})
+    assert history.seconds_left() == pytest.approx(22 * 20)
 
 
 def test_the_change_is_against_the_update_before(history):

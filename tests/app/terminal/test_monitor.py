@@ -59,6 +59,61 @@ def test_in_a_log_file_each_update_is_one_line_that_stands_alone(info, group, va
     assert "\x1b" not in stream.getvalue()
 
 
+def play_evaluated(monitor, info, group, values):
+    """Evaluations around an update, checkpoints, one of which failed, and a stop."""
+    held_out = [group(("5", 1.0), question=f"{n} + 1?") for n in range(16)]
+    with monitor:
+        monitor.run_started(info)
+        monitor.progress("prepare", 3, 3)
+        monitor.progress("evaluate", 3, 16)
+        monitor.evaluation(0, held_out, {"eval/mean_reward": 0.625})
+        monitor.metrics(1, "trained", values)
+        monitor.event(Event("info", "checkpoint", "saved a", 1, {"path": "out/a.ckpt"}))
+        monitor.evaluation(1, held_out, {"eval/mean_reward": 0.9375})
+        monitor.event(Event("info", "checkpoint", "saved b", 1, {"path": "out/b.ckpt"}))
+        monitor.event(Event("error", "checkpoint", "the disk is full", 1))
+        monitor.run_finished(Outcome("stopped", 1, None, "stopped after 1 updates"))
+
+
+EVALUATED = [
+    "held-out reward before the first update: 0.625, 16 prompts",
+    "held-out reward after update 1: 0.938 (+0.312), 16 prompts",
+    "error: the disk is full",
+]
+
+
+def test_evaluations_and_checkpoints_in_a_log_file(info, group, values):
+    stream = io.StringIO()
+    play_evaluated(TerminalMonitor(stream), info, group, values)
+    lines = stream.getvalue().splitlines()
+    assert [line for line in lines if line.startswith(("held-out", "error"))] == EVALUATED
+    assert "saved" not in stream.getvalue(), "one a minute would hide all else"
+    assert lines[-2:] == ["  checkpoint: out/b.ckpt", "  go on: retrograd train … --resume"]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_evaluations_and_checkpoints_on_a_terminal(monkeypatch, info, group, values, columns):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output = on_a_terminal(
+        monkeypatch, columns, lambda s: play_evaluated(TerminalMonitor(s), info, group, values)
+    )
+    lines = [line.strip() for line in re.split("[\r\n]+", SEQUENCES.sub("", output))]
+    assert all(len(line) <= columns for line in lines)
+    assert [line for line in lines if line.startswith(("held-out reward", "error"))] == EVALUATED
+    assert lines[-3:-1] == [
+        "checkpoint  out/b.ckpt",
+        "go on       retrograd train … --resume",
+    ]
+
+
+def test_one_prompt_is_one_prompt(info, group, values):
+    stream = io.StringIO()
+    with TerminalMonitor(stream) as monitor:
+        monitor.run_started(info)
+        monitor.evaluation(2, [group(("5", 1.0))], {"eval/mean_reward": 1.0})
+    assert "held-out reward after update 2: 1.000, 1 prompt\n" in stream.getvalue()
+
+
 def play_ppo(monitor, info, group, values):
     """A run of one update, in which each prompt has one answer, that leaves a finding."""
     with monitor:
@@ -177,6 +232,7 @@ def test_on_a_terminal_rows_fit_bars_move_and_answers_are_harmless(
         ("grpo", "reward", "1/4 answers"),
         ("grpo", "score", "1/4 groups"),
         ("grpo", "train", "1/4 steps"),
+        ("grpo", "evaluate", "1/4 answers"),
         ("ppo", "score", "1/4 answers"),
         ("ppo", "train", "1/4 steps"),
     ],

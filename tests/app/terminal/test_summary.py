@@ -34,6 +34,49 @@ def test_a_finished_run_says_what_was_gained_and_how_to_use_it(history, tmp_path
     ]
 
 
+def held_out(history, *rewards):
+    for place, reward in enumerate(rewards):
+        history.evaluated(4 * place, 16, {"eval/mean_reward": reward})
+
+
+def test_held_out_rewards_are_summed_up_with_the_best_of_them(history):
+    held_out(history, 0.625, 0.9375, 0.875)
+    outcome = Outcome("completed", 24, None, "")
+    rows = dict(summary_rows(history, outcome, None))
+    assert rows["held-out"] == ("0.625 → 0.875 (+0.250), first → last; best 0.938 after update 4")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "shown"),
+    [
+        ((0.5,), "0.500"),
+        ((0.5, 0.25), "0.500 → 0.250 (-0.250), first → last; best 0.500 before the first update"),
+    ],
+)
+def test_held_out_rewards_that_never_rose(history, rewards, shown):
+    held_out(history, *rewards)
+    assert dict(summary_rows(history, Outcome("completed", 24, None, ""), None))["held-out"] == (
+        shown
+    )
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_a_run_that_did_not_end_says_how_to_go_on(history, tmp_path, monkeypatch, status):
+    monkeypatch.chdir(tmp_path)
+    history.checkpoint = str(tmp_path / "adapter.checkpoints/update-000009.ckpt")
+    rows = summary_rows(history, Outcome(status, 9, None, "why"), None)
+    assert rows[-2:] == [
+        ("checkpoint", "adapter.checkpoints/update-000009.ckpt"),
+        ("go on", "retrograd train … --resume"),
+    ]
+
+
+def test_a_run_that_ended_or_saved_nothing_has_nothing_to_go_on_from(history):
+    assert "go on" not in dict(summary_rows(history, Outcome("stopped", 0, None, ""), None))
+    history.checkpoint = "update-000024.ckpt"
+    assert "go on" not in dict(summary_rows(history, Outcome("completed", 24, None, ""), None))
+
+
 def test_a_merged_model_is_used_alone(history, info, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     history.info = dataclasses.replace(info, params={"output": {"kind": "model"}})

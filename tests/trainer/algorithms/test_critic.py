@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -41,6 +42,26 @@ def test_a_fit_by_hand():
     critic = probe(1, lr=0.01)
     critic.fit(column(0.0, 2.0), torch.tensor([0.0, ROOT]))
     assert critic.values(column(0.0, 2.0)).tolist() == pytest.approx([0.09, 0.11])
+
+
+def test_what_a_probe_has_learnt_can_be_kept_and_taken_up():
+    """Scaling, unit and moments included: both go on alike, to the last bit."""
+    features = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+    returns = features.sum(1) * 2.0
+    one, other = probe(3, epochs=3), probe(3, epochs=3)
+    one.fit(features, returns)
+    other.load_state(copy.deepcopy(one.state()))
+    for critic in (one, other):
+        critic.fit(features * 1.5, returns)
+    assert torch.equal(one.values(features), other.values(features))
+    assert one.values(features).any()
+
+
+def test_a_probe_that_has_not_learnt_yet_can_be_kept_too():
+    one, other = probe(1), probe(1)
+    other.load_state(one.state())
+    other.fit(column(0.0, 2.0), torch.tensor([0.0, ROOT]))
+    assert other.values(column(0.0, 2.0)).tolist() == pytest.approx([0.09, 0.11])
 
 
 def test_values_are_in_units_of_the_first_returns():

@@ -10,6 +10,7 @@ from small_runs import DEFAULTS, PPO, Recorder, answer, episode, group, rewards,
 
 from trainer.algorithms.loop import Loop
 from trainer.config.common import AuditSection
+from trainer.errors import RewardError, TrainingError
 from trainer.health.audit import Audit
 from trainer.health.findings import Watch
 
@@ -17,13 +18,17 @@ CIRCLES = "round and round and round it goes " * 4
 HONEST = ["Two and two make four.", "It is 7.", "No.", "I do not know."]
 
 
-class NoCheckpoints:
-    """A keeper that keeps nothing: what it keeps has tests of its own."""
+class Calls:
+    """A keeper that keeps what it was told, and no more: what it saves has tests of its own."""
 
-    def update_done(self, update, step, state): ...
+    def __init__(self):
+        self.told = []
 
-    def ended(self, update, step, state): ...
+    def update_done(self, update, step, state):
+        self.told.append(f"done {update}")
 
+    def ended(self, update, step, state):
+        self.told.append(f"ended {update}")
 
 
 class Texts:
@@ -71,7 +76,7 @@ def looped(request, configured, configured_ppo):
             config=config, learner=SimpleNamespace(adapter=adapter, steps=0), monitor=recorder
         )
         watch = Watch(request.param, {})
-        loop = Loop(method, tools, Audit(AuditSection(**audit)), watch, NoCheckpoints())
+        loop = Loop(method, tools, Audit(AuditSection(**audit)), watch, Calls())
         loop.train()
         assert (loop.completed, loop.trained) == (len(updates), 0)
         return recorder, method
@@ -131,6 +136,73 @@ def test_an_audit_that_is_off_says_nothing(looped):
 def test_answers_are_told_before_the_numbers_and_those_before_what_they_warn_of(looped):
     recorder, _ = looped([CIRCLES] * 4)
     assert recorder.calls == ["trajectories 1", "metrics 1", "event audit"]
+
+
+# -- what counts as an update, and when it is saved -----------------------------------------------
+
+
+class Ends(Texts):
+    """Its second update is one too many, for one reason or another."""
+
+    def __init__(self, form, updates, error, where):
+        super().__init__(form, updates)
+        self.error, self.where = error, where
+
+    def fail(self, update, where):
+        if (update, where) == (2, self.where):
+            raise self.error
+
+    def collect(self, update, watch):
+        self.fail(update, "collect")
+        return super().collect(update, watch)
+
+    def optimise(self, update, groups, watch):
+        self.fail(update, "optimise")
+        return []
+
+    def conclude(self, update, values, trained):
+        self.fail(update, "conclude")
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "completed", "told", "restored"),
+    [
+        ("collect", RewardError("died"), 1, ["done 1", "ended 1"], 0),
+        ("optimise", TrainingError("not finite"), 1, ["done 1"], 1),
+        ("optimise", KeyboardInterrupt(), 1, ["done 1"], 1),
+        ("conclude", TrainingError("stalled"), 2, ["done 1", "ended 2"], 0),
+        ("conclude", KeyboardInterrupt(), 1, ["done 1"], 1),
+    ],
+)
+def test_only_whole_updates_count_and_are_saved(
+    configured, where, error, completed, told, restored
+):
+    """Among its passes an update has changed moments and critic, which cannot be taken back: the
+    adapter goes back by itself, and no checkpoint is made. Before them nothing has changed yet; and
+    when a method ends the run because of an update, the update itself is whole."""
+    config, states = configured({"grpo.updates": 3}), []
+    method = Ends(one_group(config), [HONEST] * 3, error, where)
+    adapter = SimpleNamespace(state=dict, load_state=states.append)
+    learner = SimpleNamespace(adapter=adapter, steps=0)
+    tools = SimpleNamespace(config=config, learner=learner, monitor=Recorder())
+    keeper = Calls()
+    loop = Loop(method, tools, Audit(AuditSection()), Watch("grpo", {}), keeper)
+    with pytest.raises(type(error)):
+        loop.train()
+    assert (loop.completed, keeper.told, len(states)) == (completed, told, restored)
+
+
+def test_an_update_is_evaluated_before_it_is_saved(model, tmp_path):
+    """So that a checkpoint knows what its policy is worth."""
+    (tmp_path / "held.jsonl").write_text('{"messages": [{"role": "user", "content": "seven"}]}')
+    changes = {"grpo.updates": 2, "evaluation.data": "held.jsonl", "checkpoint.every_steps": 1}
+    recorder = train(tmp_path, model, rewards([0.0, 1.0, 0.0, 2.0]), changes)
+    told = ("metrics", "evaluation", "event checkpoint")
+    assert [call for call in recorder.calls if call.startswith(told)] == [
+        "evaluation 0",
+        *("metrics 1", "evaluation 1", "event checkpoint"),
+        *("metrics 2", "evaluation 2", "event checkpoint"),
+    ]
 
 
 # -- whole runs ----------------------------------------------------------------------------------

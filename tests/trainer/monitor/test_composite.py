@@ -26,6 +26,9 @@ class Recorder(SilentMonitor):
     def metrics(self, update, status, values):
         self.calls.append(f"metrics {update} {status}")
 
+    def evaluation(self, update, groups, values):
+        self.calls.append(f"evaluation {update} of {len(groups)}")
+
     def event(self, event):
         self.events.append(event)
 
@@ -68,8 +71,10 @@ def test_every_monitor_hears_every_call_in_order(info):
     both.progress("generate", 1, 8)
     both.trajectories(1, [])
     both.metrics(1, "trained", {})
+    both.evaluation(1, [], {})
     both.run_finished(DONE)
     expected = ["run_started", "progress generate 1/8", "trajectories 1", "metrics 1 trained"]
+    expected.append("evaluation 1 of 0")
     assert first.calls == second.calls == expected
     assert first.outcomes == [DONE]
     assert first.events == []

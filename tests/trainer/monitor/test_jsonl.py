@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import datetime
 
@@ -109,6 +110,33 @@ def test_one_update_gives_run_prompt_rollout_and_update_records(tmp_path, info, 
         assert record.pop("v") == 1
         assert datetime.fromisoformat(record.pop("time")).utcoffset().total_seconds() == 0
     assert found == EXPECTED
+
+
+def test_an_evaluation_is_its_answers_and_a_record_of_its_own(tmp_path, info, group, trajectory):
+    """Texts are kept, whichever update it is, and the file is complete when it ends."""
+    monitor = JsonlMonitor(tmp_path, every=5)
+    monitor.run_started(info)
+    held = trajectory("7", 0.5, advantage=0.0, trained=False, skip_reason="evaluation")
+    monitor.evaluation(0, [group(held, key="h1")], {"eval/mean_reward": 0.5})
+    monitor.evaluation(3, [group(held, key="h1")], {"eval/mean_reward": float("nan")})
+    assert [record["type"] for record in records(tmp_path)] == [
+        "run", "prompt", "rollout", "evaluation", "rollout", "evaluation"
+    ]  # fmt: skip
+    told = of_type(tmp_path, "rollout")
+    assert [record["update"] for record in told] == [0, 3]
+    for record in told:
+        assert (record["completion"], record["prompt"], record["reward"]) == ("7", "h1", 0.5)
+        assert (record["trained"], record["skip_reason"]) == (False, "evaluation")
+    first, second = of_type(tmp_path, "evaluation")
+    assert (first["update"], first["metrics"]) == (0, {"eval/mean_reward": 0.5})
+    assert "nonfinite" not in first
+    assert second["metrics"] == {"eval/mean_reward": None}
+    assert second["nonfinite"] == ["eval/mean_reward"]
+
+
+def test_where_a_run_goes_on_stands_in_its_record(tmp_path, info):
+    JsonlMonitor(tmp_path).run_started(dataclasses.replace(info, resumed_from_update=5))
+    assert of_type(tmp_path, "run")[0]["resumed_from_update"] == 5
 
 
 def test_a_prompt_is_written_once_a_run_however_often_it_comes(tmp_path, info, group):
