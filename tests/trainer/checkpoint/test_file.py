@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -121,18 +122,21 @@ def test_a_bare_tensor_is_no_checkpoint(tmp_path):
 # -- a disk that is full, a process that is killed -----------------------------------------------
 
 
-@pytest.fixture
-def room_for():
-    """Let no file of this process grow beyond so many bytes."""
+@contextmanager
+def room_for(count):
+    """No file of this process grows beyond so many bytes: not for longer than it takes, since the
+    test run's own output may be such a file."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda count: resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_leaves_the_file_before_and_no_rest(tmp_path, room_for):
+def test_a_full_disk_leaves_the_file_before_and_no_rest(tmp_path):
     write(tmp_path / "a.ckpt", {"update": 1})
-    room_for(4096)
-    with pytest.raises(OSError, match="File too large"):
+    with room_for(4096), pytest.raises(OSError, match="File too large"):
         write(tmp_path / "a.ckpt", {"update": 2, "weights": torch.zeros(10_000)})
     assert read(tmp_path / "a.ckpt") == {"update": 1}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.ckpt"]
