@@ -51,7 +51,6 @@ def train(
         from app.watched import run_watched
         from trainer.config import Overrides, SftConfig, load_config, refuse_unavailable
         from trainer.errors import ConfigError
-        from trainer.resume import checkpoint_folder
 
         loaded = load_config(config, Overrides(model=model, output=output, name=name))
         if seed is not None:
@@ -63,6 +62,8 @@ def train(
             raise ConfigError(f"{config}: only GRPO and PPO runs can be resumed.")
         place = checkpoint
         if resume and place is None and not isinstance(loaded, SftConfig):
+            from trainer.resume import checkpoint_folder  # loads torch
+
             place = checkpoint_folder(loaded)
         watched = run_watched(loaded, place)
         if watched.outcome.status == "failed":
