@@ -329,3 +329,19 @@ def learner_on(
         OptimizerSettings(kind, weight_decay, max_grad_norm),
         on_fallback=on_fallback,
     )
+
+
+PROMPT = (72, 105, 44, 32, 87)
+LENGTHS = (5, 1, 3, 5)
+
+
+def sampled(
+    config: GrpoConfig, *, index: int = 0, scores: Sequence[float] = (0.0, 1.0, 0.5, 2.0)
+) -> Group:
+    """A group of answers of `LENGTHS` random tokens to `PROMPT`; ``index`` is the seed too."""
+    rng = np.random.default_rng(index)
+    answers = [
+        answer(*rng.integers(0, 250, n).tolist(), logprobs=(-4.0 - rng.random(n)).tolist())
+        for n in LENGTHS
+    ]
+    return group(config, scores, answers, index=index, prompt=PROMPT)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainer.algorithms.collect import Sampled
-from trainer.algorithms.groups import Group, form_group
+from trainer.algorithms.groups import Group, form_group, judge_weight
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.config.grpo import GrpoSection
 from trainer.judge.judge import Judge, Judgement, Ruling
@@ -60,7 +60,7 @@ class GroupForming:
             GroupToJudge(
                 s.prompt.line,
                 [answer.text for answer in s.answers],
-                [self._weight(reply.judge_weight) for reply in s.replies],
+                [judge_weight(reply, self.section) for reply in s.replies],
             )
             for s in sampled
         ]
@@ -84,7 +84,3 @@ class GroupForming:
             self.monitor.event(Event("warning", "judge_dropped", words))
         self._judgements.append(judgement)
         return judgement.rulings
-
-    def _weight(self, own: float | None) -> float:
-        """What a verdict weighs: as the program says of this answer, or as configured."""
-        return own if own is not None else self.section.judge_weight or 0.0

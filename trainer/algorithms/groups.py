@@ -147,9 +147,13 @@ def _judge_terms(replies: Sequence[RewardReply], section: GrpoSection, ruling: R
     """What the judge adds to each reward (G,): weight times verdict; zero where it failed."""
     if ruling.failure is not None:
         return torch.zeros(len(replies), dtype=torch.float64)
-    weights = [
-        section.judge_weight or 0.0 if r.judge_weight is None else r.judge_weight for r in replies
+    terms = [
+        judge_weight(reply, section) * verdict.score
+        for reply, verdict in zip(replies, ruling.verdicts, strict=True)
     ]
-    return torch.tensor(
-        [w * v.score for w, v in zip(weights, ruling.verdicts, strict=True)], dtype=torch.float64
-    )
+    return torch.tensor(terms, dtype=torch.float64)
+
+
+def judge_weight(reply: RewardReply, section: GrpoSection) -> float:
+    """What a verdict on this answer weighs: as the program says, or as configured."""
+    return section.judge_weight or 0.0 if reply.judge_weight is None else reply.judge_weight

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
-from small_runs import answer, group, learner_on
+from small_runs import PROMPT, answer, group, learner_on, sampled
 
 from trainer.algorithms.objectives import GrpoObjective, PassStats
 from trainer.model.learner import PassOutput
@@ -131,19 +130,6 @@ def test_the_largest_ratio_may_be_below_one(configured):
     lower = [old + math.log(r) for old, r in zip((-1.0, -2.0, -3.0), (0.5, 0.7, 0.6), strict=True)]
     loss_of(config, made_group(config), output(lower), stats=stats)
     assert stats.ratio_max == pytest.approx(0.7)
-
-
-PROMPT = (72, 105, 44, 32, 87)
-LENGTHS = (5, 1, 3, 5)
-
-
-def sampled(config, *, index=0, scores=(0.0, 1.0, 0.5, 2.0)):
-    rng = np.random.default_rng(index)
-    answers = [
-        answer(*rng.integers(0, 250, n).tolist(), logprobs=(-4.0 - rng.random(n)).tolist())
-        for n in LENGTHS
-    ]
-    return group(config, scores, answers, index=index, prompt=PROMPT)
 
 
 def nothing(*_):

@@ -6,23 +6,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from small_runs import answer, group, learner_on
+from small_runs import LENGTHS, PROMPT, answer, group, learner_on, sampled
 
 from trainer.algorithms.objectives import GrpoObjective
 from trainer.algorithms.optimise import run_pass, score_groups, shuffled
 from trainer.errors import TrainingError
-
-PROMPT = (72, 105, 44, 32, 87)
-LENGTHS = (5, 1, 3, 5)
-
-
-def sampled(config, *, index=0, scores=(0.0, 1.0, 0.5, 2.0)):
-    rng = np.random.default_rng(index)
-    answers = [
-        answer(*rng.integers(0, 250, n).tolist(), logprobs=(-4.0 - rng.random(n)).tolist())
-        for n in LENGTHS
-    ]
-    return group(config, scores, answers, index=index, prompt=PROMPT)
 
 
 def nothing(*_):
