@@ -57,7 +57,7 @@ browser: venv
 postgres:
 	@.ci/postgres
 
-demo: venv ## train the bundled tiny model for real, into runs/demo
+demo: venv ## serve the dashboard with a real run of the bundled tiny model in it, until Ctrl-C
 	$(BIN)/retrograd demo --to runs/demo
 
 lint: venv ## check style, formatting and types

@@ -1,21 +1,22 @@
-"""The bundled example, copied where the user can read and change it, and trained there."""
+"""The bundled example, copied where the user can read and change it, and trained by the server."""
 
 from __future__ import annotations
 
 import filecmp
+import re
 import shlex
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.jobs.runs import Jobs
 from app.resources import bundled
 from app.terminal.summary import shown_path
-from app.watched import Watched, run_watched
-from trainer.config import Overrides, load_config, refuse_unavailable
-from trainer.errors import RetrogradError
+from trainer.errors import ConfigError, RetrogradError
 
 CONFIG = "smoke_tiny_grpo.toml"
+_SEED = re.compile(r"(?m)^(seed\s*=\s*)\d+")
 _PATTERNS = (CONFIG, "smoke_rl_reward.py", "tiny/*")
 
 
@@ -60,25 +61,50 @@ def prepare(folder: Path) -> Demo:
     return Demo(folder, tuple(remarks))
 
 
-def run_demo(demo: Demo, seed: int | None = None) -> Watched:
-    """Train the example; everything that the run writes stays in its folder."""
-    from app.overrides import observed_in, with_seed
-
-    config = load_config(demo.config, Overrides(output=demo.adapter))
-    config = observed_in(config, demo.folder.absolute())
+def enter(jobs: Jobs, demo: Demo, seed: int | None = None) -> int:
+    """Put the example into the queue, as if somebody had uploaded it; the run's id. Raises
+    ConfigError where the user has changed it into something that cannot run."""
+    text = demo.config.read_text(encoding="utf-8")
     if seed is not None:
-        config = with_seed(config, seed)
-    refuse_unavailable(config)
-    return run_watched(config)
+        text = with_seed(text, seed)
+    run_id = jobs.create(text, name=CONFIG)
+    reading = jobs.read(run_id)
+    if not reading.can_start:
+        jobs.discard(run_id)
+        config = shown_path(demo.config)
+        places = [config if p.line is None else f"{config}:{p.line}" for p in reading.problems]
+        problems = zip(places, reading.problems, strict=True)
+        raise ConfigError("\n\n".join(f"{place}: {p.message}" for place, p in problems))
+    jobs.start(run_id)
+    return run_id
 
 
-def next_steps(demo: Demo) -> str:
+def with_seed(text: str, seed: int) -> str:
+    """The example's configuration with another seed of sampling. Raises ConfigError."""
+    changed, count = _SEED.subn(rf"\g<1>{seed}", text)
+    if count != 1:
+        raise ConfigError(f"--seed replaces the line that sets the seed, and {CONFIG} has {count}.")
+    return changed
+
+
+def keep_adapter(demo: Demo, output: str) -> Path | None:
+    """Copy what the run has exported beside the example's files."""
+    try:
+        shutil.copyfile(output, demo.adapter)
+    except OSError:
+        return None
+    return demo.adapter
+
+
+def next_steps(demo: Demo, url: str, adapter: Path | None) -> str:
+    """``url`` is that of the run's page; ``adapter`` where the result was copied to."""
     config = shlex.quote(shown_path(demo.config))
     reward = shown_path(demo.folder / "smoke_rl_reward.py")
     command = shlex.quote(_command())
-    return f"""
+    result = f"\nadapter: {shown_path(adapter)}\n" if adapter else ""
+    return f"""{result}
 What to try next:
-  read every answer        {shown_path(demo.folder / "observe.jsonl")}
+  read every answer        {url}/trajectories
   change what is rewarded  edit {reward}, then
                            {command} reward test {config}
   change how it learns     edit {shown_path(demo.config)}, then

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from app.jobs.processes import marked_as
 from app.stop import StopOnSignal
+from app.store.database import Store
+from app.store.errors import StoreError
+from app.store.monitor import StoreMonitor
+from app.store.registry import register
 from app.terminal import TerminalMonitor
 from trainer.config import RunConfig
 from trainer.monitor import CompositeMonitor, Event, JsonlMonitor, Monitor, Outcome
+
+NO_STORE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,28 +27,85 @@ class Watched:
     exit_status: int
 
 
-def run_watched(config: RunConfig, resume_from: Path | None = None) -> Watched:
-    """Train, from a checkpoint where ``resume_from`` names one. The run is shown on stderr and,
-    where ``[observe]`` names a folder, written to its file.
+def run_watched(
+    config: RunConfig, resume_from: Path | None = None, store: str | None = None
+) -> Watched:
+    """Train, from a checkpoint where ``resume_from`` names one. The run is shown on stderr, kept in
+    the store (the user's own where ``store`` names no other; ``none`` for none) and, where
+    ``[observe]`` names a folder, written to its file.
 
-    Raises what ``trainer.run.run`` raises.
+    Raises StoreError where the store cannot be opened, and what ``trainer.run.run`` raises.
     """
+    with opened(store) as kept:
+        if kept is None:
+            return train_watched(config, resume_from)
+        with ExitStack() as marks:
+            kept_by = partial(_kept_in, kept, config, resume_from, marks)
+            return train_watched(config, resume_from, kept_by)
+
+
+def train_watched(
+    config: RunConfig,
+    resume_from: Path | None = None,
+    kept_by: Callable[[Callable[[str], None]], Monitor] | None = None,
+) -> Watched:
+    """`run_watched` with the store's monitor as ``kept_by`` makes it, from what takes a line for
+    the person who waits."""
     from trainer.run import run
 
     records = _records(config)
-    with TerminalMonitor(observe_file=records.path if records else None) as terminal:
+    observe_file = records.path if records else None
+    with TerminalMonitor(observe_file=observe_file) as terminal:
 
-        def note(text: str) -> None:
+        def note(code: str, text: str) -> None:
             # The terminal may be gone, which is what SIGHUP tells: the wish to stop holds still.
             with suppress(OSError):
-                terminal.event(Event("info", "stopping", text))
+                terminal.event(Event("warning" if code == "store" else "info", code, text))
 
-        with StopOnSignal(note) as stop:
-            monitors: list[Monitor] = [terminal, stop]
-            if records is not None:
-                monitors.append(records)
+        with StopOnSignal(partial(note, "stopping")) as stop:
+            # The records are whole when the store takes their digest, and what the store has to
+            # say comes before the terminal's last word.
+            monitors: list[Monitor] = [records] if records is not None else []
+            if kept_by is not None:
+                monitors.append(kept_by(partial(note, "store")))
+            monitors += [terminal, stop]
             outcome = run(config, CompositeMonitor(monitors), resume_from=resume_from)
     return Watched(outcome, _exit_status(outcome, stop.exit_status))
+
+
+@contextmanager
+def opened(store: str | None) -> Iterator[Store | None]:
+    """The store for a run; None where it is to have none. Raises StoreError."""
+    if store == NO_STORE:
+        yield None
+        return
+    try:
+        kept = Store.open(store)
+    except StoreError as error:
+        raise StoreError(
+            f"{error} The run was not begun; --store none trains without a store."
+        ) from error
+    with closing(kept):
+        yield kept
+
+
+def _kept_in(
+    store: Store,
+    config: RunConfig,
+    resume_from: Path | None,
+    marks: ExitStack,
+    note: Callable[[str], None],
+) -> StoreMonitor:
+    # Entered when it starts: what is refused before that has not been a run.
+    section = config.checkpoint
+    resumed = resume_from is not None or (section is not None and section.resume_from is not None)
+
+    def enter() -> int:
+        run_id = register(store, config, resumed=resumed)
+        marks.enter_context(marked_as(store, run_id))
+        return run_id
+
+    return StoreMonitor(store, enter, note)
 
 
 def _records(config: RunConfig) -> JsonlMonitor | None:

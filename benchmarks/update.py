@@ -52,20 +52,11 @@ seed = 1
 directory = "."
 """
 
-REWARD = """
-import json, sys
-for line in sys.stdin:
-    r = json.loads(line)
-    if "completion" in r:
-        r = {"reward": float(len(r["completion"]) % 7), **{k: r[k] for k in r if k[0] == "_"}}
-    print(json.dumps(r), flush=True)
-"""
-
 
 def write_run(folder: Path, args: argparse.Namespace) -> Path:
     lines = [json.dumps({"messages": m}) for m in workload.conversations(args.repeat)]
     (folder / "prompts.jsonl").write_text("\n".join(lines))
-    (folder / "reward.py").write_text(REWARD)
+    (folder / "reward.py").write_text(workload.REWARD_PROGRAM)
     config = CONFIG.format(
         model=json.dumps(str(args.model.resolve())),
         rank=workload.LORA_RANK,

@@ -11,6 +11,15 @@ GROUP_SIZE = 8
 MAX_NEW_TOKENS = 64
 LEARNING_RATE = 1e-5
 LORA_RANK = 8
+REWARD_PROGRAM = """
+import json, sys
+for line in sys.stdin:
+    r = json.loads(line)
+    if "completion" in r:
+        r = {"reward": float(len(r["completion"]) % 7), **{k: r[k] for k in r if k[0] == "_"}}
+    print(json.dumps(r), flush=True)
+"""
+"""The reward is the length modulo 7."""
 
 
 def conversations(repeat: int) -> list[list[dict[str, str]]]:

@@ -64,6 +64,12 @@ def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_store(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the runs of tests out of the user's store."""
+    os.environ["RETROGRAD_STORE"] = str(tmp_path_factory.mktemp("store") / "store.db")
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep copies of models out of the user's cache; a folder given from outside is kept."""
     os.environ.setdefault("RETROGRAD_CACHE", str(tmp_path_factory.mktemp("cache")))

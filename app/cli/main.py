@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import check, demo, fetch, inspect, judge, reward, train
+from app.cli import check, demo, fetch, inspect, judge, reward, runs, serve, train
 
 app = typer.Typer(
     name="retrograd",
@@ -19,12 +19,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("train")(train.train)
+app.command("serve")(serve.serve)
 app.command("check")(check.check)
 app.command("inspect")(inspect.inspect)
 app.command("fetch")(fetch.fetch)
 app.command("demo")(demo.demo)
 app.add_typer(reward.app, name="reward")
 app.add_typer(judge.app, name="judge")
+app.add_typer(runs.app, name="runs")
 
 
 def _print_version(wanted: bool) -> None:

@@ -18,6 +18,15 @@ Seed = Annotated[
     typer.Option(min=0, max=2**63 - 1, help="In place of the seed of sampling in CONFIG."),
 ]
 
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL|none",
+        help="Where the run is kept for the dashboard and `retrograd runs`: a file or a SQLAlchemy "
+        "URL, in place of RETROGRAD_STORE or the user's own store; none keeps it nowhere.",
+    ),
+]
+
 
 def train(
     config: Config,
@@ -38,6 +47,7 @@ def train(
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name, in place of \\[run].")] = None,
     seed: Seed = None,
+    store: StoreOption = None,
     debug: Debug = False,
 ) -> None:
     """Train an adapter as CONFIG says.
@@ -65,7 +75,7 @@ def train(
             from trainer.resume import checkpoint_folder  # loads torch
 
             place = checkpoint_folder(loaded)
-        watched = run_watched(loaded, place)
+        watched = run_watched(loaded, place, store)
         if watched.outcome.status == "failed":
             say(watched.outcome.message)
         raise typer.Exit(watched.exit_status)

@@ -5,5 +5,35 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-ROUTERS: tuple[APIRouter, ...] = ()
+from app.routes import (
+    actions,
+    answers,
+    artifacts,
+    compare,
+    config,
+    journal,
+    live,
+    login,
+    metrics,
+    new_run,
+    overview,
+    runs,
+    trajectories,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    login.router,
+    new_run.router,
+    actions.router,
+    metrics.router,
+    live.router,
+    overview.router,
+    runs.router,
+    config.router,
+    journal.router,
+    artifacts.router,
+    compare.router,
+    trajectories.router,
+    answers.router,
+)
 """All of them, in the order in which their addresses are tried."""

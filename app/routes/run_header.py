@@ -58,6 +58,8 @@ class RunHeader:
     active: bool
     open: bool
     resumable: bool
+    evaluates: bool
+    """Whether it has held-out prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,4 +109,5 @@ def header_of(run: Run, now: float | None = None) -> RunHeader:
         active=active,
         open=run.status in OPEN,
         resumable=run.status in RESUMABLE,
+        evaluates=run.params.get("evaluation") is not None,
     )

@@ -6,16 +6,35 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from app.routes import ROUTERS
+from app.server.errors import add_error_pages
+from app.server.hints import Hints
+from app.server.security.access import Access
+from app.server.security.checks import checks
+from app.server.security.hosts import refuse_open_door
 from app.server.settings import ServerSettings
 from app.server.templating import environment, static_folder
 from app.store.database import Store
 
 
 def create_app(settings: ServerSettings, store: Store) -> FastAPI:
-    """The web application over ``store``, which stays the caller's to close."""
-    app = FastAPI(title="retrograd", docs_url=None, redoc_url=None, openapi_url=None)
+    """The web application over ``store``, which stays the caller's to close.
+
+    Raises ConfigError where it would be open to other machines without a token.
+    """
+    refuse_open_door(settings)
+    access = Access(settings.token)
+    app = FastAPI(
+        title="retrograd",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        middleware=checks(settings, access),
+    )
+    add_error_pages(app)
     app.state.settings = settings
+    app.state.access = access
     app.state.store = store
+    app.state.hints = Hints(store)
     app.state.templates = environment()
     for router in ROUTERS:
         app.include_router(router)

@@ -67,7 +67,10 @@ def render(
     """``template`` with the fields of ``context``, the ``request`` and the page's own address."""
     names = {field.name: getattr(context, field.name) for field in fields(context)}
     words = request.app.state.templates.get_template(template).render(
-        **names, request=request, csrf_token=getattr(request.state, "csrf_token", "")
+        **names,
+        request=request,
+        csrf_token=getattr(request.state, "csrf_token", ""),
+        logged_in=bool(getattr(request.state, "session", "")),
     )
     return HTMLResponse(words, status_code)
 

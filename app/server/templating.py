@@ -11,6 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.resources import bundled
+from app.text import neutralise
 
 
 def environment() -> Environment:
@@ -29,6 +30,7 @@ def environment() -> Environment:
         "duration": duration,
         "clock": clock,
         "size": size,
+        "visible": visible,
     }
     env.globals["static"] = static_url
     return env
@@ -80,6 +82,12 @@ def duration(seconds: float | None) -> str:
     if hours < 24:
         return f"{hours} h {minutes} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def visible(text: str) -> str:
+    """``text`` with a sign in the place of each control and direction character: it cannot show
+    other words than it holds. Lines stay lines."""
+    return neutralise(text, keep_newlines=True)
 
 
 def clock(at: float | None) -> str:

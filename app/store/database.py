@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from app.store.errors import StoreError
 
 BUSY_SECONDS = 10.0
 """How long a writer waits for another one before it gives up."""
+VARIABLE = "RETROGRAD_STORE"
+_WAL_BYTES = 32 << 20
+_WRITING = "retrograd_writing"
+_WAIT = "retrograd_wait"
 
 
 class Store:
@@ -19,6 +33,42 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._writer = engine.execution_options(**{_WRITING: True})
+
+    @classmethod
+    def open(cls, url: str | None = None) -> Self:
+        """The store at ``url`` (a SQLAlchemy URL, or a path of an SQLite file), else at
+        ``RETROGRAD_STORE``, else in the user's data folder. It is made where there is none, and
+        brought to the present schema where it is of an earlier retrograd.
+
+        Raises StoreError where that cannot be done.
+        """
+        from app.store.migrate import migrate
+
+        place = url or os.environ.get(VARIABLE) or str(default_path())
+        shown = shown_url(place)
+        try:
+            make_folder(place)
+            migrate(place, shown)
+            return cls(engine_for(place))
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+            raise StoreError(
+                f"{shown}: is no store that retrograd can open ({error}). Give a path of a file, "
+                "or a URL such as postgresql+psycopg://user@host/name."
+            ) from error
+        except (DBAPIError, OSError) as error:
+            raise StoreError(f"The store {shown} cannot be opened: {reason(error)}.") from error
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @property
+    def place(self) -> str:
+        """The URL without a password, or the file's path."""
+        if self.is_sqlite:
+            return self.engine.url.database or ":memory:"
+        return self.engine.url.render_as_string(hide_password=True)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -27,33 +77,110 @@ class Store:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """One short transaction, kept when the block ends well."""
-        with Session(self.engine, expire_on_commit=False) as session, session.begin():
+    def write(self, wait: float = BUSY_SECONDS) -> Iterator[Session]:
+        """One short transaction, kept when the block ends well. It is the only one that writes,
+        from its first statement on; others are waited for ``wait`` seconds. Raises
+        OperationalError after that."""
+        engine = self._writer.execution_options(**{_WAIT: wait})
+        with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
 
     def close(self) -> None:
         self.engine.dispose()
 
 
-def engine_for(url: str) -> Engine:
-    """An engine over a SQLAlchemy URL, or over a path of an SQLite file."""
-    if "://" not in url:
-        url = f"sqlite:///{Path(url).expanduser().absolute()}"
-    if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
-    event.listen(engine, "connect", _prepare)
+def default_path() -> Path:
+    """The file in the user's data folder."""
+    if sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Application Support"
+    else:
+        folder = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return folder / "retrograd" / "retrograd.db"
+
+
+def make_folder(url: str) -> None:
+    """The folder of an SQLite file. Nobody else may look into one that is made here: the answers in
+    it are the user's own. Raises OSError."""
+    full = make_url(_full(url))
+    if full.get_backend_name() == "sqlite" and full.database not in (None, "", ":memory:"):
+        Path(str(full.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def engine_for(url: str, *, foreign_keys: bool = True, pooled: bool = True) -> Engine:
+    """An engine over a SQLAlchemy URL, or over a path of an SQLite file. ``foreign_keys`` are
+    checked, except while a migration rebuilds a table that others refer to."""
+    full = make_url(_full(url))
+    pool = {} if pooled else {"poolclass": NullPool}
+    if full.get_backend_name() != "sqlite":
+        engine = create_engine(full, pool_pre_ping=pooled, **pool)
+        if engine.dialect.name == "postgresql":
+            event.listen(engine, "begin", _limit_waiting)
+        return engine
+    options = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+    engine = create_engine(full, connect_args=options, **pool)
+
+    def connected(connection: DBAPIConnection, _record: object) -> None:
+        _prepare(connection, foreign_keys)
+
+    event.listen(engine, "connect", connected)
+    event.listen(engine, "begin", _begin)
     return engine
 
 
-def _prepare(connection: DBAPIConnection, _record: object) -> None:
+def shown_url(url: str) -> str:
+    """``url`` without its password."""
+    return make_url(url).render_as_string(hide_password=True) if "://" in url else url
+
+
+def reason(error: Exception) -> str:
+    """What the database, or the system, said."""
+    if isinstance(error, DBAPIError):
+        return str(error.orig).strip().partition("\n")[0].rstrip(".")
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _full(url: str) -> str:
+    return url if "://" in url else f"sqlite:///{Path(url).expanduser().absolute()}"
+
+
+def _begin(connection: Connection) -> None:
+    # The driver itself begins late and only before some statements: a reader would see two states,
+    # and a writer that has read first fails at once where another one wrote in between.
+    options = connection.get_execution_options()
+    if not options.get(_WRITING):
+        connection.exec_driver_sql("BEGIN")
+        return
+    wait = options.get(_WAIT, BUSY_SECONDS)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(wait * 1000)}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _limit_waiting(connection: Connection) -> None:
+    wait = connection.get_execution_options().get(_WAIT)
+    if wait is not None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(wait * 1000)}")
+
+
+def _prepare(connection: DBAPIConnection, foreign_keys: bool) -> None:
+    connection.isolation_level = None  # so that `_begin` begins
     cursor = connection.cursor()
     for pragma in (
-        "journal_mode = WAL",  # readers never wait for the writer
-        "synchronous = NORMAL",  # a power cut may lose the last commits, a kill none
-        "foreign_keys = ON",
+        "auto_vacuum = INCREMENTAL",  # of a new file: what is deleted can be given back
         f"busy_timeout = {int(BUSY_SECONDS * 1000)}",
+        "synchronous = NORMAL",  # a power cut may lose the last commits, a kill none
+        f"foreign_keys = {'ON' if foreign_keys else 'OFF'}",
+        f"journal_size_limit = {_WAL_BYTES}",
     ):
         cursor.execute(f"PRAGMA {pragma}")
+    # In this mode readers never wait for the writer. It stays with the file; changing to it wants
+    # the file alone, and does not wait for others by itself.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while cursor.execute("PRAGMA journal_mode").fetchone()[0] not in ("wal", "memory"):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
     cursor.close()

@@ -3,7 +3,10 @@ are only ever appended, with increasing ids, so that a live view is a cursor.
 
 A run that goes on from an earlier checkpoint starts a new segment. What the older segments told of
 later updates stays, and is hidden: a row counts while its ``update`` is at most its segment's
-``visible_until`` (see ``app.store.visible``).
+``visible_until`` (see ``app.store.visible``). The journal hides nothing.
+
+The texts of answers and prompts have a full-text index, which ``app.store.search`` asks; it is made
+in ``migrations/`` and is no table here.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, Text, UniqueConstraint
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # SQLite makes only an INTEGER PRIMARY KEY the rowid, which counts by itself.
@@ -22,7 +26,9 @@ def _of_run() -> Mapped[int]:
 
 
 def _of_segment() -> Mapped[int]:
-    return mapped_column(ForeignKey("segments.id", ondelete="CASCADE"))
+    # No foreign key: the run's own removes the row, and checking this one when a segment goes would
+    # read every row of every run, or take an index as large as the table.
+    return mapped_column(_Id)
 
 
 class Base(DeclarativeBase):
@@ -37,7 +43,12 @@ class Run(Base):
     """
 
     __tablename__ = "runs"
-    __table_args__ = (Index("runs_by_status", "status"),)
+    __table_args__ = (
+        Index("runs_by_status", "status"),
+        Index("runs_by_time", "created_at"),
+        # The number of a deleted run is never given again: its address may be in somebody's notes.
+        {"sqlite_autoincrement": True},
+    )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True)
     name: Mapped[str]
@@ -151,8 +162,8 @@ class Update(Base):
     at: Mapped[float]
     steps: Mapped[int]
     """Optimizer steps made by then."""
-    tokens: Mapped[int]
-    """Tokens sampled by then, in this run."""
+    tokens: Mapped[int] = mapped_column(BigInteger)
+    """Tokens of the answers to training prompts that were sampled by then, over the whole run."""
     answers: Mapped[int]
     trained: Mapped[int]
     """Answers that entered the loss."""
@@ -175,14 +186,18 @@ class Prompt(Base):
     text: Mapped[str]
     """The contents of its messages, for the search."""
     messages: Mapped[list[Any]]
-    """Objects with ``role`` and ``content``."""
+    """Objects with ``role`` and ``content``, and ``content_chars``, its whole length, where
+    ``max_text_chars`` cut it."""
 
 
 class Group(Base):
     """The answers to one prompt in one update (or evaluation)."""
 
     __tablename__ = "groups"
-    __table_args__ = (Index("groups_by_update", "run_id", "kind", "update", "number"),)
+    __table_args__ = (
+        Index("groups_by_update", "run_id", "kind", "update", "number"),
+        Index("groups_by_prompt", "prompt_id"),
+    )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True)
     run_id: Mapped[int] = _of_run()
@@ -210,6 +225,21 @@ class Answer(Base):
     __table_args__ = (
         Index("answers_by_group", "group_id"),
         Index("answers_by_run", "run_id", "id"),
+        # Holds all that answers are filtered and sorted by, so that the texts are not read for it.
+        Index(
+            "answers_by_reward",
+            "run_id",
+            "reward",
+            "id",
+            "segment_id",
+            "update",
+            "trained",
+            "truncated",
+            "skip_reason",
+            "tokens",
+            "advantage",
+            "audit",
+        ),
     )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True)
@@ -232,7 +262,7 @@ class Answer(Base):
     advantage: Mapped[float]
     trained: Mapped[bool]
     skip_reason: Mapped[str | None]
-    audit: Mapped[list[Any]]
+    audit: Mapped[list[Any]] = mapped_column(JSON().with_variant(JSONB(), "postgresql"))
     duplicate: Mapped[bool]
     """Whether an answer with a smaller ``member`` in the group has the same text."""
 
@@ -245,7 +275,7 @@ class Event(Base):
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True)
     run_id: Mapped[int] = _of_run()
-    segment_id: Mapped[int | None] = mapped_column(ForeignKey("segments.id", ondelete="CASCADE"))
+    segment_id: Mapped[int | None] = mapped_column(_Id)
     at: Mapped[float]
     level: Mapped[str]
     code: Mapped[str]
@@ -264,7 +294,7 @@ class Artifact(Base):
     run_id: Mapped[int] = _of_run()
     kind: Mapped[str]
     path: Mapped[str]
-    size: Mapped[int]
+    size: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str]
     created_at: Mapped[float]
     update: Mapped[int | None]

@@ -1,0 +1,41 @@
+"""``retrograd runs resume``"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from app.cli.errors import Debug, reported, say
+
+
+def resume(
+    run: Annotated[int, typer.Argument(metavar="ID", help="The run's number in the list.")],
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A file or a SQLAlchemy URL, in place of RETROGRAD_STORE or the user's own store.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Go on with a run that was stopped, failed or was interrupted, in this terminal.
+
+    It goes on from its newest checkpoint, with the configuration, the files and the options that it
+    was started with; where it has no checkpoint yet, it begins again.
+    """
+    with reported(debug):
+        from app.jobs.queue import take
+        from app.jobs.worker import make
+        from app.store.database import Store
+        from app.store.registry import mark_interrupted
+
+        with closing(Store.open(store)) as opened:
+            mark_interrupted(opened)
+            take(opened, run)
+            watched = make(opened, run, resume=True)
+            if watched.outcome.status == "failed":
+                say(watched.outcome.message)
+            raise typer.Exit(watched.exit_status)

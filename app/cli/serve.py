@@ -1,0 +1,151 @@
+"""``retrograd serve``"""
+
+from __future__ import annotations
+
+import os
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.errors import Debug, reported, say
+
+if TYPE_CHECKING:
+    from app.server.settings import ServerSettings
+
+_LOOPBACK_PORT = 8765
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address to listen on; any but loopback needs a token.", show_default="127.0.0.1"
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="0 takes a free one.", show_default=str(_LOOPBACK_PORT)
+        ),
+    ] = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Files that a configuration names and that were not uploaded are looked for here, "
+            "and nowhere else.",
+            show_default="the current folder",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="File or SQLAlchemy URL, in place of RETROGRAD_STORE or the user's own store.",
+        ),
+    ] = None,
+    max_concurrent_runs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; others wait.", show_default="1")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token to log in with, in place of RETROGRAD_TOKEN."),
+    ] = None,
+    allow_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="With a token: a program, or the beginning of a command, that uploaded "
+            "configurations may run. Can be given more than once.",
+        ),
+    ] = None,
+    trust_uploads: Annotated[
+        bool, typer.Option("--trust-uploads", help="With a token: uploads may run anything.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Another name that the server goes by. Can be given more than once.",
+        ),
+    ] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Show the runs in a browser at once.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Serve the dashboard, and make the runs of its queue.
+
+    Runs are processes of their own: they go on when the server ends, and the next one finds them.
+    """
+    with reported(debug):
+        given: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "workspace": workspace,
+            "store": store,
+            "max_concurrent_runs": max_concurrent_runs,
+            "token": _token(token_file),
+            "allow_command": tuple(allow_command) if allow_command else None,
+            "trust_uploads": trust_uploads or None,
+            "allowed_hosts": tuple(allowed_host) if allowed_host else None,
+        }
+        settings = _settings({key: value for key, value in given.items() if value is not None})
+
+        from app.serving import opened
+
+        with opened(settings) as serving:
+            typer.echo(f"retrograd is at {serving.url} (Ctrl-C ends it; runs go on)")
+            if open_browser:
+                timer = threading.Timer(0.5, webbrowser.open, [serving.url])
+                timer.daemon = True
+                timer.start()
+            serving.run()
+            say_what_goes_on(serving.at_work())
+
+
+def say_what_goes_on(names: list[str]) -> None:
+    """The last word of a server."""
+    if names:
+        verb = "goes" if len(names) == 1 else "go"
+        say(f"The server has ended; {', '.join(names)} {verb} on. The next one finds them again.")
+
+
+def _token(file: Path | None) -> str | None:
+    from trainer.errors import ConfigError
+
+    if file is None:
+        if "RETROGRAD_TOKEN" in os.environ and not os.environ["RETROGRAD_TOKEN"].strip():
+            raise ConfigError("RETROGRAD_TOKEN is empty: put a token in it, or unset it.")
+        return None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"The token cannot be read from {file}: {why}.") from error
+    if not token or len(token.splitlines()) > 1:
+        raise ConfigError(f"{file} must hold the token, alone and on one line.")
+    return token
+
+
+def _settings(given: dict[str, Any]) -> ServerSettings:
+    """Raises ConfigError."""
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from app.server.settings import ServerSettings
+    from trainer.errors import ConfigError
+
+    try:
+        settings = ServerSettings(**given)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = "_".join(str(part) for part in fault["loc"][:1])
+        raise ConfigError(f"RETROGRAD_{name.upper()}: {fault['msg']}.") from error
+    except SettingsError as error:
+        raise ConfigError(f"A variable RETROGRAD_… cannot be read: {error}.") from error
+    if not settings.workspace.is_dir():
+        raise ConfigError(f"--workspace {settings.workspace}: there is no such folder.")
+    return settings

@@ -1,0 +1,123 @@
+"""The checks of a run that is being prepared: started in a process of their own, within a time
+limit, and read by the pages while they go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from app.jobs.processes import end_all, is_alive, start, started_at
+from app.jobs.workspace import CHECK, CHECK_LOG
+
+LIMIT_SECONDS = 300.0
+_PATIENCE_SECONDS = 5.0
+State = Literal["none", "running", "done", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: str
+    title: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """``failed`` checks came to no end; ``message`` says why. ``seconds`` is how long they took, or
+    take so far."""
+
+    state: State = "none"
+    findings: list[Finding] = field(default_factory=list)
+    message: str = ""
+    seconds: float = 0.0
+    pid: int | None = None
+    began: float | None = None
+
+    @property
+    def errors(self) -> int:
+        return sum(f.level == "error" for f in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return sum(f.level == "warning" for f in self.findings)
+
+    def write(self, folder: Path) -> None:
+        new = folder / f"{CHECK}.{os.getpid()}.new"
+        new.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        new.replace(folder / CHECK)
+
+
+def start_checks(folder: Path, limit: float = LIMIT_SECONDS) -> None:
+    """Begin anew: what was known of an earlier configuration is forgotten. Raises OSError."""
+    stop_checks(folder)
+    process = start(
+        "app.jobs.checker", [str(folder), str(limit)], mark=mark_of(folder), log=folder / CHECK_LOG
+    )
+    began = started_at(process.pid)
+    Checks("running", pid=process.pid, began=began).write(folder)
+    name = f"checks in {folder.name}"
+    threading.Thread(target=_watch, args=(process, folder, limit), name=name, daemon=True).start()
+
+
+def stop_checks(folder: Path) -> None:
+    """End checks that are under way, and forget them."""
+    before = _read(folder)
+    (folder / CHECK).unlink(missing_ok=True)
+    if before is not None and is_alive(before.pid, before.began):
+        end_all(mark_of(folder))
+    (folder / CHECK_LOG).unlink(missing_ok=True)
+
+
+def read_checks(folder: Path) -> Checks:
+    checks = _read(folder)
+    if checks is None:
+        return Checks()
+    if checks.state != "running":
+        return checks
+    if is_alive(checks.pid, checks.began):
+        seconds = time.time() - (checks.began or time.time())
+        return Checks("running", seconds=max(0.0, seconds), pid=checks.pid, began=checks.began)
+    # It may have written its last word between the two looks.
+    again = _read(folder) or Checks()
+    return again if again.state != "running" else Checks("failed", message=_last_words(folder))
+
+
+def mark_of(folder: Path) -> str:
+    return f"checks in {folder}"
+
+
+def _read(folder: Path) -> Checks | None:
+    try:
+        values = json.loads((folder / CHECK).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return Checks(**values | {"findings": [Finding(**f) for f in values["findings"]]})
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, limit: float) -> None:
+    """Wait for the checks; they end themselves at their limit, and are ended if they do not."""
+    try:
+        process.wait(limit + _PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        end_all(mark_of(folder))
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.returncode != 0:
+        end_all(mark_of(folder))  # a reward program that its killed parent could not end
+
+
+def _last_words(folder: Path) -> str:
+    try:
+        words = (folder / CHECK_LOG).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        words = ""
+    return f"The checks ended without a result. {words[-2000:]}".strip()

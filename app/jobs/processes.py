@@ -1,0 +1,150 @@
+"""Processes that outlive the one that started them: how they are started, told apart, and ended
+with all that they started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from app.store.database import Store
+
+MARK = "RETROGRAD_JOB"
+"""A variable that names the job; every process that the job starts inherits it. So what is left of
+a job that was killed can be found, whatever process groups it made for itself."""
+_NOT_PASSED_ON = ("RETROGRAD_TOKEN", "RETROGRAD_TOKEN_FILE")
+_TERMINATE_SECONDS = 2.0
+_KILL_SECONDS = 2.0
+
+
+def start(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    mark: str,
+    log: Path,
+    variables: dict[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """``python -m module`` in a session of its own, writing to the end of ``log``. Raises
+    OSError."""
+    environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED_ON}
+    environment |= {MARK: mark, "PYTHONUNBUFFERED": "1", **(variables or {})}
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def started_at(pid: int) -> float | None:
+    """When the living process ``pid`` was started; none where there is none, or a dead one that
+    nobody has asked for yet."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        return process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def own_start() -> float:
+    """When this process was started."""
+    return psutil.Process().create_time()
+
+
+def mark_of(store: Store, run_id: int) -> str:
+    """What marks the processes of a run."""
+    return f"run {run_id} of {store.place}"
+
+
+@contextmanager
+def marked_as(store: Store, run_id: int) -> Iterator[None]:
+    """Inside, whatever this process starts belongs to the run."""
+    before = os.environ.get(MARK)
+    os.environ[MARK] = mark_of(store, run_id)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before
+
+
+def runs_with_processes(store: Store) -> set[int]:
+    """The ids of the runs of ``store`` that some process of this machine is marked with."""
+    pattern = re.compile(rf"run (\d+) of {re.escape(store.place)}")
+    found = (pattern.fullmatch(mark) for _, mark in _marks())
+    return {int(match[1]) for match in found if match}
+
+
+def is_alive(pid: int | None, since: float | None) -> bool:
+    """Whether the process ``pid`` that was started at ``since`` still runs. The number alone may
+    belong to another one by now."""
+    if pid is None or since is None:
+        return False
+    now = started_at(pid)
+    return now is not None and abs(now - since) < 1.0
+
+
+def signal_group(pid: int, since: float | None, number: signal.Signals) -> None:
+    """Send to the group that ``pid`` leads, if it is still the one that started at ``since``."""
+    if is_alive(pid, since):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def end_all(mark: str) -> int:
+    """Ends every process of the job ``mark``; returns how many there were."""
+    found = _marked(mark)
+    for process in found:
+        _send(process, signal.SIGTERM)
+    _wait(lambda: not _marked(mark), _TERMINATE_SECONDS)
+    deadline = time.monotonic() + _KILL_SECONDS
+    # More than once: one that is ending may have started another one meanwhile.
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        for process in left:
+            _send(process, signal.SIGKILL)
+        time.sleep(0.02)
+    return len(found)
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    return [process for process, its in _marks() if its == mark]
+
+
+def _marks() -> Iterator[tuple[psutil.Process, str]]:
+    """The living processes of jobs, but for this one."""
+    for process in psutil.process_iter():
+        try:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if mark := process.environ().get(MARK):
+                yield process, mark
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            continue  # it ended between two looks, or is somebody else's
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        process.send_signal(number)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -1,0 +1,105 @@
+"""``python -m app.jobs.worker --run ID [--store URL] [--resume]``: makes one run of the store.
+
+It takes the store from ``RETROGRAD_STORE`` where ``--store`` is not given: a URL may hold a
+password, and what a command line says, everybody on the machine can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from app.interrupt import interrupts_that_last
+from app.jobs import queue
+from app.jobs.configs import config_of, resume_place
+from app.jobs.processes import marked_as, own_start
+from app.store.database import VARIABLE, Store
+from app.store.models import Run
+from app.store.monitor import StoreMonitor
+from app.store.provenance import provenance
+from app.store.registry import look_at_model
+from app.watched import Watched, train_watched
+from trainer.config import RunConfig
+from trainer.errors import RetrogradError
+
+_NOT_ITS_RUN = 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m app.jobs.worker")
+    parser.add_argument("--run", type=int, required=True)
+    parser.add_argument("--store")
+    parser.add_argument("--resume", action="store_true")
+    given = parser.parse_args(arguments)
+    with closing(Store.open(given.store)) as store:
+        # Reward programs inherit the environment, and have no business in the store.
+        os.environ.pop(VARIABLE, None)
+        if not queue.begins(store, given.run, os.getpid(), own_start()):
+            print(f"Run {given.run} is not to be started by this process.", file=sys.stderr)
+            return _NOT_ITS_RUN
+        try:
+            with interrupts_that_last():
+                return make(store, given.run, resume=given.resume).exit_status
+        except RetrogradError as error:
+            print(error, file=sys.stderr)
+            return error.exit_status
+        except KeyboardInterrupt as error:
+            return getattr(error, "exit_status", 130)
+        except Exception:  # noqa: BLE001  the log is what is left of it
+            traceback.print_exc()
+            return 1
+
+
+def make(store: Store, run_id: int, *, resume: bool) -> Watched:
+    """Train the run ``run_id``, which is this process's, from its newest checkpoint with
+    ``resume``. Raises what ``trainer.run.run`` raises; the store then knows why."""
+    with _told(store, run_id), marked_as(store, run_id):
+        with store.read() as session:
+            run = session.get(Run, run_id)
+            assert run is not None, "it was claimed a moment ago"
+            config = config_of(run)
+        place = resume_place(config) if resume else None
+        if resume and place is None:
+            print("There is no checkpoint yet, so the run begins again.", file=sys.stderr)
+        return _train(config, place, store, run_id)
+
+
+def _train(config: RunConfig, resume_from: Path | None, store: Store, run_id: int) -> Watched:
+    def kept(note: Callable[[str], None]) -> StoreMonitor:
+        monitor = StoreMonitor(store, run_id, note)
+        known = provenance(config.folder)
+        monitor.note({"provenance": known})
+        look_at_model(
+            store, config.model.path, known, lambda told: monitor.note({"provenance": told})
+        )
+        return monitor
+
+    return train_watched(config, resume_from, kept)
+
+
+@contextmanager
+def _told(store: Store, run_id: int) -> Iterator[None]:
+    """See that a run which ends with an error does not look alive. Where it had started, its
+    monitor has said how it ended, and this changes nothing."""
+    pid = os.getpid()
+    try:
+        yield
+    except RetrogradError as error:
+        queue.end(store, run_id, "failed", str(error), pid=pid)
+        raise
+    except KeyboardInterrupt:
+        queue.end(store, run_id, "stopped", "Stopped before it began to train.", pid=pid)
+        raise
+    except Exception as error:
+        words = f"retrograd failed in a way it does not know ({type(error).__name__}: {error})."
+        queue.end(store, run_id, "failed", f"{words} The run's log shows where.", pid=pid)
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""What a run's numbers say, in sentences: what is well, what is wrong, and what only looks wrong.
+
+What is wrong are the findings that the run itself keeps; the rest is told from a few numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.routes.advice import Part, parts_of
+from app.server.templating import number, percent
+from app.store.models import Run
+from app.store.queries.overview import Numbers
+from trainer.health.resolve import lookup
+from trainer.health.rules import Metric
+from trainer.health.trackers import error_of_difference, estimate
+
+Tone = Literal["good", "warn", "quiet"]
+EARLY = 10
+"""Updates before which nothing is told of a trend."""
+_ERRORS = 2.0
+_SILENT = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """``title`` is the statement with its number, ``text`` what follows from it, ``metric`` the
+    curve that shows it, or empty."""
+
+    tone: Tone
+    title: str
+    text: list[Part]
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Means of the later and of the earlier half of the last values; ``sure`` where they differ by
+    more than their error explains."""
+
+    before: float
+    now: float
+    over: int
+    sure: bool
+
+    @property
+    def change(self) -> float:
+        return self.now - self.before
+
+
+def statements(run: Run, numbers: Numbers, guide: Mapping[str, Metric]) -> list[Statement]:
+    """What is wrong first, then what is well, then what needs no care."""
+    wrong = [_wrong(finding) for finding in run.findings]
+    told = {statement.metric for statement in wrong}
+    main = "sft/loss" if run.algorithm == "sft" else "reward/mean"
+    good = [] if main in told else list(_learning(run, numbers, main))
+    other = list(_silent_groups(run, numbers, told)) + list(_zero_loss(run, numbers))
+    if good and good[0].tone == "good":
+        return [*good, *wrong, *other, *_all_well(numbers, guide, bool(wrong))]
+    return [*wrong, *good, *other, *_all_well(numbers, guide, bool(wrong))]
+
+
+def trend_of(values: list[tuple[int, float]]) -> Trend | None:
+    """Of the later half against the earlier; None with fewer than `EARLY` values."""
+    half = len(values) // 2
+    return None if len(values) < EARLY else _trend(values[:half], values[-half:])
+
+
+def trend_since_the_start(numbers: Numbers) -> Trend | None:
+    """Of the last values against as many of the first; None with fewer than `EARLY` values."""
+    count = min(len(numbers.start), len(numbers.main) // 2)
+    if count < EARLY // 2:
+        return None
+    return _trend(numbers.start[:count], numbers.main[-count:])
+
+
+def _trend(before: list[tuple[int, float]], now: list[tuple[int, float]]) -> Trend:
+    then, today = (estimate([value for _, value in values]) for values in (before, now))
+    error = error_of_difference(then, today)
+    sure = abs(today.mean - then.mean) > _ERRORS * error
+    return Trend(then.mean, today.mean, len(now), sure)
+
+
+def _wrong(finding: Mapping[str, Any]) -> Statement:
+    value, bound, since = (finding[key] for key in ("value", "bound", "since"))
+    title = f"{_named(finding['metric'])} is {number(value)}, {bound}, since update {since}."
+    text = f"{finding['what']} {finding['change']}"
+    return Statement("warn", title, parts_of(text), finding["metric"])
+
+
+def _named(metric: str) -> str:
+    """A metric as the subject of a sentence."""
+    names = {"reward/mean": "The mean reward", "policy/clip_fraction": "The clip fraction"}
+    rest = metric.partition("/")[2].replace("_", " ").replace("/", " ")
+    return names.get(metric, f"{metric.partition('/')[0].capitalize()}: {rest}")
+
+
+def _learning(run: Run, numbers: Numbers, main: str) -> Iterator[Statement]:
+    trend = trend_of(numbers.main)
+    loss = run.algorithm == "sft"
+    word = "loss" if loss else "reward"
+    if trend is None:
+        count = len(numbers.main)
+        if count:
+            text = f"After {EARLY} updates there is a trend to tell; there have been {count}."
+            yield Statement("quiet", "It is too early to say.", [Part(text, key=False)], main)
+        return
+    since = trend_since_the_start(numbers)
+    if trend.sure:
+        yield _moving(trend, word, numbers, main)
+    elif since is not None and since.sure and (since.change < 0) == loss:
+        change = f"{number(since.before)} → {number(since.now)}"
+        title = f"It has learnt: the {word} went {change}, and is steady now."
+        text = (
+            f"Means of the first {since.over} updates and of the last. {_held_out(numbers, loss)}"
+        )
+        yield Statement("good", title, parts_of(text.strip()), main)
+    else:
+        title = f"The {word} is steady at {number(trend.now)}."
+        yield Statement("quiet", title, parts_of(_means(trend)), main)
+
+
+def _moving(trend: Trend, word: str, numbers: Numbers, main: str) -> Statement:
+    loss = word == "loss"
+    verb = "fell" if trend.change < 0 else "rose"
+    change = f"the {word} {verb} {number(abs(trend.change))} in {trend.over} updates."
+    if (trend.change < 0) == loss:
+        text = f"{_means(trend)} {_held_out(numbers, loss)}".strip()
+        return Statement("good", f"Learning: {change}", parts_of(text), main)
+    text = f"{_means(trend)} If that lasts, lower training.lr."
+    return Statement("warn", change.capitalize(), parts_of(text), main)
+
+
+def _means(trend: Trend) -> str:
+    return f"{number(trend.before)} → {number(trend.now)}, means of {trend.over} updates each."
+
+
+def _held_out(numbers: Numbers, loss: bool) -> str:
+    """Whether what is measured on prompts that are not trained on follows."""
+    if len(numbers.evaluations) < 2:
+        return ""
+    (_, before), (_, now) = numbers.evaluations[0], numbers.evaluations[-1]
+    word = "loss" if loss else "reward"
+    change = f"{number(before)} → {number(now)}"
+    if (now < before) if loss else (now > before):
+        return f"The held-out {word} follows it ({change}), so it is not memorising."
+    return (
+        f"The held-out {word} does not follow ({change}): it may be memorising. More varied data "
+        "helps, or an end by evaluation.patience."
+    )
+
+
+def _silent_groups(run: Run, numbers: Numbers, told: set[str]) -> Iterator[Statement]:
+    """Few enough to be fine, and enough to be worth a word."""
+    name = "batch/zero_std_group_fraction"
+    share = numbers.last.get(name)
+    if share is None or share < _SILENT or name in told:
+        return
+    best, worst = numbers.last.get("reward/max"), numbers.last.get("reward/min")
+    why = "All answers to their prompts score alike, so nothing is learnt from them."
+    if best is not None and worst is not None and best == worst:
+        why = "All answers of the update score alike."
+    cure = "Partial credit or other prompts help."
+    if run.algorithm == "grpo" and lookup(run.params, "grpo.dynamic_sampling") is None:
+        cure = "[grpo.dynamic_sampling] draws other prompts in their place; partial credit helps."
+    title = f"{percent(share)} of the groups had no signal in the last update."
+    yield Statement("quiet", title, parts_of(f"{why} {cure}"), name)
+
+
+def _zero_loss(run: Run, numbers: Numbers) -> Iterator[Statement]:
+    loss = numbers.last.get("policy/total_loss")
+    if run.algorithm == "sft" or loss is None:
+        return
+    how = {
+        "grpo": "Advantages are centred in each group, so they cancel out in the sum",
+        "ppo": "Advantages are whitened in each update, so they cancel out in the sum",
+    }[run.algorithm]
+    norm = numbers.last.get("optimizer/grad_norm")
+    watch = "watch the reward" + (
+        "" if norm is None else f" and the gradient norm ({number(norm)})"
+    )
+    title = f"The loss reads {loss:.2f}, and that says nothing.".replace("-", "−")
+    if abs(loss) < 0.005:
+        title = "The loss reads 0.00, and that is normal."
+    yield Statement("quiet", title, parts_of(f"{how}; {watch}."), "policy/total_loss")
+
+
+def _all_well(numbers: Numbers, guide: Mapping[str, Metric], wrong: bool) -> Iterator[Statement]:
+    watched = [name for name in guide if name in numbers.last]
+    if wrong or len(numbers.main) < EARLY or not watched:
+        return
+    text = f"None of the {len(watched)} numbers that are watched for trouble shows any."
+    clip = numbers.last.get("policy/clip_fraction")
+    if clip is not None:
+        text += f" The clip fraction is {number(clip)}."
+    gap = numbers.last.get("sampler/logprob_gap_mean")
+    if gap is not None:
+        text += f" Sampler and trainer differ by {number(gap)} nats a token."
+    yield Statement("good", "No warning signs.", parts_of(text), "")

@@ -1,0 +1,36 @@
+"""Whether a file is still the one that a run left."""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+from typing import Literal
+
+from app.store.queries.artifacts import Recorded
+
+FileState = Literal["there", "gone", "changed", "refused"]
+STATES: dict[FileState, str] = {
+    "there": "",
+    "gone": "is not there any more",
+    "changed": "was written again after it was recorded, and is another file now",
+    "refused": "is no plain file of this run's folder, and is not served",
+}
+_CLOCK_SECONDS = 1e-3
+
+
+def look(recorded: Recorded, inside: Path | None) -> FileState:
+    """``inside`` is the folder that the file has to lie in, once all links are followed. A link in
+    its own place is refused wherever it leads: a run records files."""
+    path = Path(recorded.path)
+    try:
+        state = path.lstat()
+        if not stat.S_ISREG(state.st_mode):
+            return "refused"
+        if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
+            return "refused"
+    except (OSError, ValueError):
+        return "gone"
+    ahead = state.st_mtime > time.time()  # such a time is not recorded as it is
+    same_time = ahead or abs(state.st_mtime - recorded.created_at) < _CLOCK_SECONDS
+    return "there" if state.st_size == recorded.size and same_time else "changed"

@@ -1,0 +1,367 @@
+"""Preparing a run: its configuration, the files that it names, and what the checks say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import RedirectResponse, Response
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+
+from app.jobs import queue
+from app.jobs.checks import Checks, read_checks, start_checks
+from app.jobs.draft import Reading, Record, placed_config
+from app.jobs.keys import shown_command
+from app.jobs.queue import QueueError
+from app.jobs.runs import PASTED, Jobs, text_of
+from app.jobs.uploads import Upload, UploadError, checked_uploads, read_form
+from app.server.pages import PageContext, SettingsDep, StoreDep, page
+from app.store.models import Run
+from trainer.config import RunConfig, resolved_params
+
+router = APIRouter()
+
+_STATES = {
+    "uploaded": "uploaded",
+    "kept": "copied from the run it was cloned from",
+    "copied": "copied from the workspace",
+    "referred": "read where it lies",
+    "missing": "missing",
+    "refused": "refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    id: int
+    name: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``problems`` are what is wrong with it."""
+
+    number: int
+    text: str
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file that the configuration names. ``place`` is where it was found."""
+
+    key: str
+    written: str
+    state: str
+    words: str
+    place: str
+    size: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRow:
+    name: str
+    size: int
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSection:
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRunPage(PageContext):
+    """``text`` is what the field holds at first, of the run ``clone`` where there is one."""
+
+    text: str
+    clone: int | None
+    clone_name: str
+    drafts: tuple[DraftRow, ...]
+    workspace: str
+    max_files: int
+    max_bytes: int
+    programs: bool
+    section: str = "new"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftPage(PageContext):
+    id: int
+    text: str
+    file_name: str
+    lines: tuple[Line, ...]
+    problems: tuple[str, ...]
+    faults: int
+    files: tuple[FileRow, ...]
+    uploads: tuple[UploadRow, ...]
+    sections: tuple[ConfigSection, ...]
+    checks: Checks
+    errors: int
+    warnings: int
+    can_start: bool
+    ahead: int
+    workspace: str
+    max_files: int
+    max_bytes: int
+    programs: bool
+    section: str = "new"
+
+
+@page(router, "/runs/new", "new/page.html")
+def new_run(store: StoreDep, settings: SettingsDep, clone: int | None = None) -> NewRunPage:
+    found = None if clone is None else text_of(store, clone)
+    if clone is not None and found is None:
+        raise HTTPException(404, f"There is no run {clone} in this store.")
+    jobs = Jobs(store, settings)
+    return NewRunPage(
+        title="New run",
+        text=found[0] if found else "",
+        clone=clone,
+        clone_name=found[2] if found else "",
+        drafts=_drafts(jobs),
+        workspace=str(jobs.workspace.folder),
+        max_files=settings.max_upload_files,
+        max_bytes=settings.max_upload_bytes,
+        programs=jobs.trust.everything,
+    )
+
+
+@page(router, "/runs/new/{draft_id:int}", "new/draft.html")
+def draft(draft_id: int, store: StoreDep, settings: SettingsDep) -> DraftPage:
+    jobs = Jobs(store, settings)
+    try:
+        run, reading = jobs.draft(draft_id), jobs.read(draft_id)
+    except QueueError as error:
+        raise HTTPException(404, str(error)) from error
+    folder = Path(run.folder)
+    checks = read_checks(folder)
+    with store.read() as session:
+        ahead = queue.ahead(session)
+    return DraftPage(
+        title=run.name,
+        id=run.id,
+        text=run.config_text,
+        file_name=Path(run.config_path).name,
+        lines=_lines(run.config_text, reading),
+        problems=tuple(p.message for p in reading.problems if p.line is None),
+        faults=len(reading.problems),
+        files=tuple(_file(found, folder) for found in reading.found if found.state != "word"),
+        uploads=_uploads(folder, reading),
+        sections=_sections(placed_config(folder)) if reading.config is not None else (),
+        checks=checks,
+        errors=checks.errors,
+        warnings=checks.warnings,
+        can_start=reading.can_start and not checks.errors,
+        ahead=max(0, ahead - settings.max_concurrent_runs + 1),
+        workspace=str(jobs.workspace.folder),
+        max_files=settings.max_upload_files,
+        max_bytes=settings.max_upload_bytes,
+        programs=jobs.trust.everything,
+    )
+
+
+@router.get("/runs/new/{draft_id:int}/")
+def draft_slash(draft_id: int) -> RedirectResponse:
+    return RedirectResponse(f"/runs/new/{draft_id}", 308)
+
+
+@router.post("/runs/new")
+async def create(request: Request, store: StoreDep, settings: SettingsDep) -> Response:
+    """Takes ``toml`` (text), ``files`` (among them, in place of the text, a file ``*.toml``) and
+    ``clone`` (a run's id)."""
+    jobs = Jobs(store, settings)
+    form = await _form(request, jobs)
+    try:
+        text, name, uploads = _sent(form)
+        clone = str(form.get("clone") or "")
+        number = int(clone) if clone.isdecimal() else None
+        run_id = await run_in_threadpool(_create, jobs, text, name, uploads, number)
+    except UploadError as error:
+        raise HTTPException(error.status, str(error)) from error
+    finally:
+        await form.close()
+    return RedirectResponse(f"/runs/new/{run_id}", 303)
+
+
+@router.post("/runs/new/{draft_id:int}")
+async def change(
+    draft_id: int, request: Request, store: StoreDep, settings: SettingsDep
+) -> Response:
+    """Another text, and more files; the checks begin anew."""
+    jobs = Jobs(store, settings)
+    form = await _form(request, jobs)
+    try:
+        text, _, uploads = _sent(form)
+        await run_in_threadpool(_change, jobs, draft_id, text, uploads)
+    except UploadError as error:
+        raise HTTPException(error.status, str(error)) from error
+    except QueueError as error:
+        raise HTTPException(404, str(error)) from error
+    finally:
+        await form.close()
+    return RedirectResponse(f"/runs/new/{draft_id}", 303)
+
+
+@router.post("/runs/new/{draft_id:int}/start")
+def start(draft_id: int, store: StoreDep, settings: SettingsDep) -> Response:
+    try:
+        Jobs(store, settings).start(draft_id)
+    except QueueError as error:
+        raise HTTPException(409, str(error)) from error
+    return RedirectResponse(f"/runs/{draft_id}", 303)
+
+
+@router.post("/runs/new/{draft_id:int}/discard")
+def discard(draft_id: int, store: StoreDep, settings: SettingsDep) -> Response:
+    try:
+        Jobs(store, settings).discard(draft_id)
+    except QueueError as error:
+        raise HTTPException(409, str(error)) from error
+    return RedirectResponse("/runs/new", 303)
+
+
+@router.post("/runs/new/{draft_id:int}/remove")
+async def remove(
+    draft_id: int, request: Request, store: StoreDep, settings: SettingsDep
+) -> Response:
+    """Takes ``name``, an uploaded file."""
+    jobs = Jobs(store, settings)
+    form = await _form(request, jobs)
+    try:
+        await run_in_threadpool(_remove, jobs, draft_id, str(form.get("name") or ""))
+    except QueueError as error:
+        raise HTTPException(404, str(error)) from error
+    return RedirectResponse(f"/runs/new/{draft_id}", 303)
+
+
+async def _form(request: Request, jobs: Jobs) -> FormData:
+    try:
+        return await read_form(request, jobs.settings)
+    except UploadError as error:
+        raise HTTPException(error.status, str(error)) from error
+
+
+def _sent(form: FormData) -> tuple[str, str, list[Upload]]:
+    """The configuration, its file's name, and the other files. A TOML file goes before the text of
+    the field. Raises UploadError."""
+    files = [value for value in form.getlist("files") if isinstance(value, UploadFile)]
+    uploads = checked_uploads(files)
+    configs = [upload for upload in uploads if upload.name.lower().endswith(".toml")]
+    if len(configs) > 1:
+        names = ", ".join(upload.name for upload in configs)
+        raise UploadError(f"A run has one configuration, and these are {len(configs)}: {names}.")
+    if not configs:
+        text = str(form.get("toml") or "")
+        if not text.strip():
+            raise UploadError("There is no configuration: paste it, or choose its TOML file.")
+        return text, PASTED, uploads
+    (config,) = configs
+    try:
+        text = config.content.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UploadError(f"{config.name} is not UTF-8 text.") from error
+    return text, config.name, [upload for upload in uploads if upload is not config]
+
+
+def _create(jobs: Jobs, text: str, name: str, uploads: list[Upload], clone: int | None) -> int:
+    if clone is not None and name == PASTED and (found := text_of(jobs.store, clone)):
+        name = found[1]
+    run_id = jobs.create(text, uploads, name=name, clone=clone)
+    _begin_checks(jobs, run_id)
+    return run_id
+
+
+def _change(jobs: Jobs, run_id: int, text: str, uploads: list[Upload]) -> None:
+    jobs.save(run_id, text, uploads)
+    _begin_checks(jobs, run_id)
+
+
+def _remove(jobs: Jobs, run_id: int, name: str) -> None:
+    jobs.remove_upload(run_id, name)
+    _begin_checks(jobs, run_id)
+
+
+def _begin_checks(jobs: Jobs, run_id: int) -> None:
+    if jobs.read(run_id).can_start:
+        start_checks(Path(jobs.draft(run_id).folder))
+
+
+def _drafts(jobs: Jobs) -> tuple[DraftRow, ...]:
+    newest = select(Run).where(Run.status == "draft").order_by(Run.id.desc()).limit(20)
+    with jobs.store.read() as session:
+        return tuple(DraftRow(run.id, run.name, run.created_at) for run in session.scalars(newest))
+
+
+def _lines(text: str, reading: Reading) -> tuple[Line, ...]:
+    problems: dict[int, list[str]] = {}
+    for problem in reading.problems:
+        if problem.line is not None:
+            problems.setdefault(problem.line, []).append(problem.message)
+    return tuple(
+        Line(number, line, tuple(problems.get(number, ())))
+        for number, line in enumerate(text.rstrip("\n").split("\n"), start=1)
+    )
+
+
+def _file(found: Any, folder: Path) -> FileRow:  # noqa: ANN401
+    place = found.source or found.path
+    inside = place is not None and place.is_relative_to(folder)
+    return FileRow(
+        key=found.named.key,
+        written=found.named.written,
+        state=found.state,
+        words=_STATES[found.state],
+        place=str(place.relative_to(folder)) if inside else str(place or ""),
+        size=found.size,
+        why=found.why,
+    )
+
+
+def _uploads(folder: Path, reading: Reading) -> tuple[UploadRow, ...]:
+    used = {found.path for found in reading.found if found.state == "uploaded"}
+    return tuple(
+        UploadRow(name, (folder / name).stat().st_size, folder / name in used)
+        for name in Record.read(folder).uploads
+        if (folder / name).is_file()
+    )
+
+
+def _sections(config: RunConfig) -> tuple[ConfigSection, ...]:
+    """The resolved configuration, as its sections are written."""
+    sections: list[ConfigSection] = []
+
+    def add(name: str, values: Mapping[str, Any]) -> None:
+        plain = {k: v for k, v in values.items() if not isinstance(v, dict)}
+        if plain:
+            rows = tuple(Setting(key, _shown(value)) for key, value in plain.items())
+            sections.append(ConfigSection(name, rows))
+        for key, value in values.items():
+            if isinstance(value, dict):
+                add(f"{name}.{key}" if name else key, value)
+
+    add("", resolved_params(config))
+    return tuple(sections)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return shown_command(value)
+    return value if isinstance(value, str) else json.dumps(value)

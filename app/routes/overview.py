@@ -1,0 +1,94 @@
+"""How a run is doing, at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+
+from app.routes.diagnosis import Statement, statements
+from app.routes.metrics import Card, card_of
+from app.routes.run_header import RunPage, find_run, header_of
+from app.routes.tiles import Tile, tiles
+from app.server.pages import StoreDep, page
+from app.store.models import Run
+from app.store.queries.metrics import LastValue
+from app.store.queries.overview import Latest, Numbers, latest_answers, numbers_of
+from trainer.health.resolve import guide_for
+from trainer.health.rules import Metric
+
+router = APIRouter()
+
+_MAIN = {"sft": "sft/loss"}
+_HELD_OUT = {"sft": "eval/loss"}
+_SECOND = {"sft": "optimizer/grad_norm"}
+_TITLES = {
+    "reward/mean": "Reward, mean of the update",
+    "policy/clip_fraction": "Clip fraction",
+    "sft/loss": "Loss, mean over the tokens of the update",
+    "optimizer/grad_norm": "Gradient norm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A curve, with the marks of ``held_out`` (a metric's name, or empty) on it."""
+
+    title: str
+    card: Card
+    held_out: str
+    last_evaluation: tuple[int, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage(RunPage):
+    """``audited`` are the measures of the reward-hacking audit that are over their limit."""
+
+    tiles: list[Tile]
+    headlines: list[Headline]
+    statements: list[Statement]
+    audited: list[str]
+    latest: Latest | None
+
+
+@page(router, "/runs/{run_id:int}", "overview/page.html")
+def overview(run_id: int, store: StoreDep) -> OverviewPage:
+    with store.read() as session:
+        run = find_run(session, run_id)
+        main, held_out = names_of(run.algorithm)
+        numbers = numbers_of(session, run_id, main, held_out)
+        latest = latest_answers(session, run_id)
+    guide = {entry.name: entry for entry in guide_for(run.algorithm, run.params)}
+    return OverviewPage(
+        title=run.name,
+        run=header_of(run),
+        tab="overview",
+        tiles=tiles(run, numbers, guide),
+        headlines=headlines(run, numbers, guide),
+        statements=statements(run, numbers, guide),
+        audited=list(run.audited),
+        latest=latest,
+    )
+
+
+def names_of(algorithm: str) -> tuple[str, str]:
+    """The curve that a run is about, and the one of its held-out evaluations."""
+    return _MAIN.get(algorithm, "reward/mean"), _HELD_OUT.get(algorithm, "eval/mean_reward")
+
+
+def headlines(run: Run, numbers: Numbers, guide: dict[str, Metric]) -> list[Headline]:
+    main, held_out = names_of(run.algorithm)
+    second = _SECOND.get(run.algorithm, "policy/clip_fraction")
+    return [
+        Headline(
+            _TITLES[name],
+            card_of(
+                run.algorithm,
+                LastValue(name, run.completed, numbers.last.get(name)),
+                guide.get(name),
+            ),
+            held_out if name == main else "",
+            numbers.evaluations[-1] if name == main and numbers.evaluations else None,
+        )
+        for name in (main, second)
+    ]

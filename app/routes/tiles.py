@@ -1,0 +1,153 @@
+"""The six numbers at the top of a run's page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.server.templating import duration, number, percent
+from app.store.models import Run
+from app.store.queries.overview import Numbers
+from trainer.health.resolve import lookup
+from trainer.health.rules import Metric
+
+Guide = Mapping[str, Metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``change`` is how far the number is from where it was, and ``better`` whether that is good
+    (None: neither); ``note`` says what to think of it."""
+
+    name: str
+    value: str
+    note: str
+    change: float | None = None
+    better: bool | None = None
+
+
+def tiles(run: Run, numbers: Numbers, guide: Guide) -> list[Tile]:
+    """Those of the run's algorithm."""
+    if run.algorithm == "sft":
+        return [
+            _since_the_start("loss", "sft/loss", numbers, -1),
+            _held_out_loss(numbers),
+            _epoch(run, numbers),
+            _tokens_learnt(numbers),
+            _norm(numbers),
+            _speed(run, numbers),
+        ]
+    return [
+        _since_the_start("reward / mean", "reward/mean", numbers, 1),
+        _held_against("clip fraction", "policy/clip_fraction", numbers, guide),
+        _signal(run, numbers, guide),
+        _length(numbers),
+        _gap(numbers),
+        _speed(run, numbers),
+    ]
+
+
+def _signal(run: Run, numbers: Numbers, guide: Guide) -> Tile:
+    """What the algorithm takes its advantages from."""
+    if run.algorithm != "ppo":
+        return _silent_groups(run, numbers)
+    critic = "critic/explained_variance"
+    if critic in numbers.last or lookup(run.params, "ppo.critic.enabled"):
+        return _held_against("foreseen by the critic", critic, numbers, guide)
+    return Tile("reward spread", number(numbers.last.get("reward/std")), "within the update")
+
+
+def _since_the_start(name: str, metric: str, numbers: Numbers, sign: int) -> Tile:
+    value = numbers.last.get(metric)
+    if value is None:
+        return Tile(name, number(None), "comes with the first update")
+    if len(numbers.main) < 2:
+        return Tile(name, number(value), "of the first update")
+    update, before = numbers.start[0]
+    change = value - before
+    better = None if change == 0 else change * sign > 0
+    return Tile(name, number(value), f"since update {update}", change, better)
+
+
+def _held_against(name: str, metric: str, numbers: Numbers, guide: Guide) -> Tile:
+    entry = guide.get(metric)
+    note = f"healthy: {entry.healthy.text}" if entry else ""
+    return Tile(name, number(numbers.last.get(metric)), note)
+
+
+def _silent_groups(run: Run, numbers: Numbers) -> Tile:
+    share = numbers.last.get("batch/zero_std_group_fraction")
+    count = lookup(run.params, "grpo.prompts_per_update")
+    value = percent(share)
+    if share is not None and isinstance(count, int) and _whole(share * count):
+        value = f"{round(share * count)} of {count}"
+    note = f"{percent(share)} · fine below 50 %" if share is not None else "fine below 50 %"
+    return Tile("groups without signal", value, note)
+
+
+def _whole(value: float) -> bool:
+    return abs(value - round(value)) < 1e-6
+
+
+def _length(numbers: Numbers) -> Tile:
+    cut = numbers.last.get("completions/truncation_fraction")
+    note = "tokens" if cut is None else f"tokens · {percent(cut)} truncated"
+    return Tile("answer length", number(numbers.last.get("completions/length_mean")), note)
+
+
+def _gap(numbers: Numbers) -> Tile:
+    gap = numbers.last.get("sampler/logprob_gap_mean")
+    if gap is None:
+        return Tile("sampler gap", number(None), "")
+    note = "sampling is on-policy"
+    if gap > 0.1:
+        note = "sampling is off-policy"
+    elif gap > 0.02:
+        note = "larger than the healthy 0.02"
+    return Tile("sampler gap", number(gap), note)
+
+
+def _speed(run: Run, numbers: Numbers) -> Tile:
+    seconds = run.seconds_per_update or numbers.last.get("timing/update_seconds")
+    whole, training = (numbers.last.get(f"timing/{of}_seconds") for of in ("update", "train"))
+    note = "an update"
+    if whole and training is not None:
+        note += f" · {percent(training / whole)} training"
+    return Tile("speed", _seconds(seconds), note)
+
+
+def _seconds(value: float | None) -> str:
+    if value is not None and value < 1:
+        return f"{1000 * value:.0f} ms"
+    return duration(value)
+
+
+def _held_out_loss(numbers: Numbers) -> Tile:
+    if not numbers.evaluations:
+        return Tile("held-out loss", number(None), "no [evaluation] yet")
+    update, value = numbers.evaluations[-1]
+    first, change = numbers.evaluations[0][0], value - numbers.evaluations[0][1]
+    if update == first:
+        return Tile("held-out loss", number(value), f"at update {update}")
+    return Tile("held-out loss", number(value), f"since update {first}", change, change < 0)
+
+
+def _epoch(run: Run, numbers: Numbers) -> Tile:
+    epochs = lookup(run.params, "training.epochs")
+    note = f"of {epochs}" if epochs else ""
+    return Tile("epoch", number(numbers.last.get("sft/epoch")), note)
+
+
+def _tokens_learnt(numbers: Numbers) -> Tile:
+    texts = numbers.last.get("sft/texts")
+    note = "" if texts is None else f"in {texts:.0f} texts"
+    return Tile("tokens learnt in an update", number(numbers.last.get("sft/tokens")), note)
+
+
+def _norm(numbers: Numbers) -> Tile:
+    rate = numbers.last.get("optimizer/learning_rate")
+    return Tile(
+        "gradient norm",
+        number(numbers.last.get("optimizer/grad_norm")),
+        f"learning rate {number(rate)}",
+    )

@@ -1,0 +1,108 @@
+"""What is answered where something is wrong: a page for a person, JSON for a program, and never a
+traceback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.server.pages import PageContext, render
+
+_LOG = logging.getLogger("uvicorn.error")
+_DATA = (".json", ".jsonl", ".csv")
+_WORDS = {
+    404: "There is nothing at this address.",
+    405: "This address does not take such requests.",
+}
+"""Where whoever raised the error said no more than its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPage(PageContext):
+    status: int
+    message: str
+    section: str = ""
+
+
+def add_error_pages(app: FastAPI) -> None:
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+    app.add_exception_handler(OperationalError, _of_store)
+
+
+class Faults:
+    """Turns what nobody has caught into an answer, inside of the checks that every answer passes;
+    the log gets the traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noted)
+        except Exception as error:
+            if started or scope["type"] != "http":
+                raise  # too late for words: the connection is cut, so that nobody takes it as whole
+            _LOG.error("A request failed: %s", scope["path"], exc_info=error)
+            words = "This is a fault of retrograd itself. The server's log says more."
+            await error_response(Request(scope), 500, words)(scope, receive, send)
+
+
+def wants_html(request: Request) -> bool:
+    """Whether a browser shows the answer, and not a program reads it."""
+    return not request.url.path.endswith(_DATA) and "text/html" in request.headers.get("accept", "")
+
+
+def error_response(
+    request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    title = HTTPStatus(status).phrase
+    if wants_html(request):
+        page = ErrorPage(title=title, status=status, message=message)
+        answer: Response = render(request, "error.html", page, status)
+    else:
+        answer = JSONResponse({"status": status, "error": title, "detail": message}, status)
+    answer.headers.update(headers or {})
+    return answer
+
+
+def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code in (204, 304):
+        return Response(status_code=error.status_code, headers=error.headers)
+    said = str(error.detail)
+    if said == HTTPStatus(error.status_code).phrase:
+        said = _WORDS.get(error.status_code, said)
+    return error_response(request, error.status_code, said, error.headers)
+
+
+def _of_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    lines = [
+        f"{'.'.join(str(part) for part in fault['loc'][1:]) or fault['loc'][0]}: {fault['msg']}"
+        for fault in error.errors()
+    ]
+    return error_response(request, 422, "\n".join(lines))
+
+
+def _of_store(request: Request, error: Exception) -> Response:
+    """Locked for long, or not reached at all."""
+    _LOG.error("The store did not answer.", exc_info=error)
+    words = "The store did not answer. The server's log says why; try again in a moment."
+    return error_response(request, 503, words, {"retry-after": "2"})

@@ -1,0 +1,148 @@
+"""The token, the sessions that it opened, and the check that nobody comes in without one."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from math import ceil
+from threading import Lock
+from urllib.parse import urlencode
+
+from pydantic import SecretStr
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.server.errors import error_response, wants_html
+from app.server.security.attempts import Attempts
+
+SESSION_SECONDS = 7 * 24 * 3600
+_SESSIONS = 1000
+
+
+class Access:
+    """Lives in memory alone: a server that starts again asks everybody to log in again, and
+    neither the key nor a session's name is written anywhere."""
+
+    def __init__(self, token: SecretStr | None, clock: Callable[[], float] = time.time) -> None:
+        self.attempts = Attempts()
+        self._token = None if token is None else _digest(token.get_secret_value())
+        self._key = secrets.token_bytes(32)
+        self._ends: dict[bytes, float] = {}
+        self._clock = clock
+        self._lock = Lock()
+
+    @property
+    def needed(self) -> bool:
+        return self._token is not None
+
+    def is_token(self, given: str) -> bool:
+        """Takes as long for a token that is nearly right as for any other."""
+        return self._token is not None and hmac.compare_digest(_digest(given), self._token)
+
+    def open_session(self) -> str:
+        name = secrets.token_urlsafe(32)
+        with self._lock:
+            now = self._clock()
+            self._ends = {key: end for key, end in self._ends.items() if end > now}
+            while len(self._ends) >= _SESSIONS:
+                del self._ends[next(iter(self._ends))]
+            self._ends[_digest(name)] = now + SESSION_SECONDS
+        return name
+
+    def is_open(self, session: str) -> bool:
+        with self._lock:
+            return self._ends.get(_digest(session), 0.0) > self._clock()
+
+    def close_session(self, session: str) -> None:
+        with self._lock:
+            self._ends.pop(_digest(session), None)
+
+    def form_token(self, session: str) -> str:
+        """What the forms of a session's pages carry; no other session, server or page knows it.
+        Without a login all pages belong to the session ``""``."""
+        return hmac.new(self._key, session.encode(), hashlib.sha256).hexdigest()
+
+
+def cookie_name(request: Request) -> str:
+    """With the port, because the servers of one machine share their cookies."""
+    port = request.url.port or (443 if request.url.scheme == "https" else 80)
+    return f"retrograd_session_{port}"
+
+
+def client_of(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+class LoginRequired:
+    """Tells each request its session, the form token of that session (``request.state.session``,
+    ``csrf_token``), and whether it came by ``Authorization: Bearer`` (``bearer``). Where a token is
+    set and neither is there, pages go to the login and everything else is answered 401."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app = app
+        self.access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._admit(request)
+        await (refusal or self.app)(scope, receive, send)
+
+    def _admit(self, request: Request) -> Response | None:
+        state, access = request.state, self.access
+        session = request.cookies.get(cookie_name(request), "") if access.needed else ""
+        state.session = session if session and access.is_open(session) else ""
+        state.csrf_token = access.form_token(state.session)
+        state.bearer = False
+        if not access.needed or is_open_path(request.scope["path"]):
+            return None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            refusal = self._try(request, given.strip())
+            state.bearer = refusal is None
+            return refusal
+        return None if state.session else _login_first(request)
+
+    def _try(self, request: Request, token: str) -> Response | None:
+        attempts, client = self.access.attempts, client_of(request)
+        if (wait := attempts.wait(client)) > 0:
+            return too_often(request, wait)
+        if self.access.is_token(token):
+            return None
+        attempts.failed(client)
+        return _unauthorized(request, "This is not the server's token.")
+
+
+def is_open_path(path: str) -> bool:
+    """Whether it is served to those who have not logged in."""
+    return path == "/login" or path.startswith("/static/")
+
+
+def too_often(request: Request, wait: float) -> Response:
+    words = f"Too many wrong tokens. Try again in {ceil(wait)} s."
+    return error_response(request, 429, words, {"retry-after": str(ceil(wait))})
+
+
+def _login_first(request: Request) -> Response:
+    came_for = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.method in ("GET", "HEAD") and wants_html(request):
+        if "hx-request" not in request.headers:
+            return RedirectResponse(f"/login?{urlencode({'next': came_for})}", 303)
+        # A fragment: the page as a whole has to go there.
+        return Response(status_code=401, headers={"hx-redirect": "/login"})
+    words = "Log in at /login, or send the token as Authorization: Bearer."
+    return _unauthorized(request, words)
+
+
+def _unauthorized(request: Request, words: str) -> Response:
+    return error_response(request, 401, words, {"www-authenticate": "Bearer"})
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

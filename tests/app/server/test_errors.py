@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+from fastapi import APIRouter, HTTPException
+from sqlalchemy.exc import OperationalError
+
+router = APIRouter()
+
+
+@router.get("/thing/{number}")
+def thing(number: int) -> int:
+    return number
+
+
+@router.get("/gone.json")
+@router.get("/gone")
+def gone() -> None:
+    raise HTTPException(404, "There is no <b>run</b> 7.", headers={"x-kept": "yes"})
+
+
+@router.get("/broken")
+def broken() -> None:
+    raise ZeroDivisionError("a secret of the server")
+
+
+@router.get("/busy")
+def busy() -> None:
+    raise OperationalError("SELECT secret", {}, Exception("database is locked"))
+
+
+@pytest.fixture
+def client(serve):
+    return serve(router)
+
+
+def test_a_person_gets_a_page_and_a_program_gets_json(client):
+    page = client.get("/gone", headers={"accept": "text/html,*/*"})
+    assert page.status_code == 404
+    assert "There is no &lt;b&gt;run&lt;/b&gt; 7." in page.text
+    assert 'class="top"' in page.text
+    for path, accept in (("/gone", "*/*"), ("/gone.json", "text/html")):
+        data = client.get(path, headers={"accept": accept})
+        assert data.headers["x-kept"] == "yes"
+        assert data.json() == {
+            "status": 404,
+            "error": "Not Found",
+            "detail": "There is no <b>run</b> 7.",
+        }
+
+
+def test_what_was_asked_wrongly_is_named(client):
+    answer = client.get("/thing/x")
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("number: ")
+    page = client.get("/thing/x", headers={"accept": "text/html"})
+    assert "number: " in page.text
+
+
+def test_a_fault_of_ours_tells_nothing_of_the_inside(client, caplog):
+    for accept in ("text/html", "application/json"):
+        answer = client.get("/broken", headers={"accept": accept})
+        assert answer.status_code == 500
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
+        assert answer.headers["content-security-policy"]
+    assert caplog.text.count("ZeroDivisionError: a secret of the server") == 2
+
+
+def test_a_store_that_does_not_answer_is_worth_a_second_try(client, caplog):
+    answer = client.get("/busy")
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"]
+    assert "secret" not in answer.text
+    assert "database is locked" in caplog.text
+
+
+def test_a_wrong_method_says_which_are_right(client):
+    answer = client.post("/login", headers={"authorization": "x"})
+    assert answer.status_code == 403  # no origin comes first
+    answer = client.request("OPTIONS", "/gone")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET"

@@ -1,0 +1,77 @@
+"""The pages can be read by everybody: by axe's rules in both colour schemes, at the width of a
+telephone, and whatever is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from e2e.pages import MISSING, PAGES, address, open_everything, visit
+from e2e.server import Server
+
+NARROW = {"width": 360, "height": 740}
+_WIDER_THAN_THE_SCREEN = """() => {
+  const room = document.documentElement.clientWidth;
+  return [...document.querySelectorAll("body *")]
+    .filter((part) => part.getBoundingClientRect().right > room + 1)
+    .slice(0, 8)
+    .map((part) => `${part.tagName}.${part.className} ${part.textContent.slice(0, 40)}`);
+}"""
+
+
+def serious_faults(page: Page) -> list[str]:
+    found: dict[str, Any] = Axe().run(page).response
+    return [
+        f"{fault['id']} ({fault['impact']}): {node['target']} {node['failureSummary']}"
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+def assert_fits(page: Page) -> None:
+    """Nothing is to be scrolled to sideways. Parts with a scroll bar of their own may."""
+    widths = page.evaluate("[document.scrollingElement.scrollWidth, window.innerWidth]")
+    assert widths[0] <= widths[1], page.evaluate(_WIDER_THAN_THE_SCREEN)
+
+
+@pytest.fixture(scope="package")
+def empty_server(tmp_path_factory):
+    """Nothing has been done with it yet."""
+    server = Server(tmp_path_factory.mktemp("empty")).start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("page", [*PAGES, MISSING])
+def test_axe_finds_nothing_serious_in_light_and_dark_on(
+    page, server, tab, finished_run, hostile_run
+):
+    watch = tab(server)
+    visit(watch.page, address(server, page, finished_run, hostile_run))
+    open_everything(watch.page)
+    for scheme in ("light", "dark"):
+        watch.page.emulate_media(color_scheme=scheme)
+        assert serious_faults(watch.page) == [], scheme
+
+
+@pytest.mark.parametrize("page", [*PAGES, MISSING])
+def test_nothing_is_wider_than_a_telephone_on(page, server, tab, finished_run, endless_run):
+    watch = tab(server, viewport=NARROW)
+    for run_id, other in ((finished_run, endless_run), (endless_run, finished_run)):
+        visit(watch.page, address(server, page, run_id, other))
+        assert_fits(watch.page)
+        open_everything(watch.page)
+        assert_fits(watch.page)
+
+
+@pytest.mark.parametrize("page", ["/", "/runs/new", "/compare"])
+def test_pages_without_data_are_whole(page, empty_server, tab):
+    watch = tab(empty_server, viewport=NARROW)
+    visit(watch.page, page)
+    assert_fits(watch.page)
+    assert serious_faults(watch.page) == []
+    watch.assert_clean()
