@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.errors import Debug, reported, say
+from app.cli.serve import Browser, StoreUrl, show_soon
 from app.cli.train import Seed
 
 if TYPE_CHECKING:
@@ -28,16 +28,8 @@ def demo(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The next free one is taken where it is not.")
     ] = 8765,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="File or SQLAlchemy URL, in place of RETROGRAD_STORE or the user's own store.",
-        ),
-    ] = None,
-    open_browser: Annotated[
-        bool, typer.Option("--open/--no-open", help="Show the run in a browser at once.")
-    ] = False,
+    store: StoreUrl = None,
+    open_browser: Browser = False,
     debug: Debug = False,
 ) -> None:
     """Train the tiny model that comes with retrograd, for real, in a minute or two, and watch it in
@@ -58,9 +50,7 @@ def demo(
             url = f"{serving.url}/runs/{run_id}"
             typer.echo(f"Watch it learn: {url}")
             if open_browser:
-                timer = threading.Timer(0.5, webbrowser.open, [url])
-                timer.daemon = True
-                timer.start()
+                show_soon(url)
             status = _train_and_serve(serving, prepared, run_id, url, once=once)
         raise typer.Exit(status)
 

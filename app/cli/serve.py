@@ -15,65 +15,68 @@ from app.cli.errors import Debug, reported, say
 if TYPE_CHECKING:
     from app.server.settings import ServerSettings
 
-_LOOPBACK_PORT = 8765
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address to listen on; any but loopback needs a token.", show_default="127.0.0.1"
+    ),
+]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="8765")
+]
+Workspace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Files that a configuration names and that were not uploaded are looked for here, and "
+        "nowhere else.",
+        show_default="the current folder",
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="File or SQLAlchemy URL, in place of RETROGRAD_STORE or the user's own store.",
+    ),
+]
+Most = Annotated[
+    int | None, typer.Option(min=1, help="Runs at a time; others wait.", show_default="1")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the token to log in with, in place of RETROGRAD_TOKEN."),
+]
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="With a token: a program, or the beginning of a command, that uploaded "
+        "configurations may run. Can be given more than once.",
+    ),
+]
+Trusting = Annotated[
+    bool, typer.Option("--trust-uploads", help="With a token: uploads may run anything.")
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Another name that the server goes by. Can be given more than once."
+    ),
+]
+Browser = Annotated[bool, typer.Option("--open/--no-open", help="Show it in a browser at once.")]
 
 
 def serve(
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address to listen on; any but loopback needs a token.", show_default="127.0.0.1"
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="0 takes a free one.", show_default=str(_LOOPBACK_PORT)
-        ),
-    ] = None,
-    workspace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Files that a configuration names and that were not uploaded are looked for here, "
-            "and nowhere else.",
-            show_default="the current folder",
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="File or SQLAlchemy URL, in place of RETROGRAD_STORE or the user's own store.",
-        ),
-    ] = None,
-    max_concurrent_runs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; others wait.", show_default="1")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the token to log in with, in place of RETROGRAD_TOKEN."),
-    ] = None,
-    allow_command: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="With a token: a program, or the beginning of a command, that uploaded "
-            "configurations may run. Can be given more than once.",
-        ),
-    ] = None,
-    trust_uploads: Annotated[
-        bool, typer.Option("--trust-uploads", help="With a token: uploads may run anything.")
-    ] = False,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Another name that the server goes by. Can be given more than once.",
-        ),
-    ] = None,
-    open_browser: Annotated[
-        bool, typer.Option("--open/--no-open", help="Show the runs in a browser at once.")
-    ] = False,
+    host: Host = None,
+    port: Port = None,
+    workspace: Workspace = None,
+    store: StoreUrl = None,
+    max_concurrent_runs: Most = None,
+    token_file: TokenFile = None,
+    allow_command: Allowed = None,
+    trust_uploads: Trusting = False,
+    allowed_host: Names = None,
+    open_browser: Browser = False,
     debug: Debug = False,
 ) -> None:
     """Serve the dashboard, and make the runs of its queue.
@@ -99,11 +102,16 @@ def serve(
         with opened(settings) as serving:
             typer.echo(f"retrograd is at {serving.url} (Ctrl-C ends it; runs go on)")
             if open_browser:
-                timer = threading.Timer(0.5, webbrowser.open, [serving.url])
-                timer.daemon = True
-                timer.start()
+                show_soon(serving.url)
             serving.run()
             say_what_goes_on(serving.at_work())
+
+
+def show_soon(url: str) -> None:
+    """In the user's browser, once the server answers."""
+    timer = threading.Timer(0.5, webbrowser.open, [url])
+    timer.daemon = True
+    timer.start()
 
 
 def say_what_goes_on(names: list[str]) -> None:

@@ -17,7 +17,8 @@ from app.routes.run_header import find_run
 from app.server.pages import StoreDep, plain
 from app.store.database import Store
 from app.store.queries.answers import all_matching
-from app.store.queries.trajectories import AnswerRow, find_answer, place_of, prompt_of
+from app.store.queries.places import place_of
+from app.store.queries.trajectories import AnswerRow, find_answer, prompt_of
 
 router = APIRouter()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -23,19 +23,18 @@ from app.routes.run_header import RunHeader, RunPage, find_run, header_of
 from app.server.pages import StoreDep, page
 from app.store.queries.answers import Filters, matching
 from app.store.queries.heat import Heat, heat_of, latest_of
+from app.store.queries.places import Place, place_of
 from app.store.queries.search import search
 from app.store.queries.trajectories import (
     GROUPS_AT_ONCE,
     AnswerRow,
     Occasion,
-    Place,
     answers_of,
     find_answer,
     group_numbers,
     groups_of,
     lines_of,
     occasions_of,
-    place_of,
     prompt_of,
 )
 
@@ -106,6 +105,9 @@ def trajectories(run_id: int, state: StateDep, store: StoreDep) -> TrajectoriesP
 def _page(session: Session, run: RunHeader, state: State) -> TrajectoriesPage:
     asked = None if state.follow else state.update
     place = place_of(session, run.id, state.kind, asked)
+    if place is not None:
+        # So that what is open stays open wherever its links lead, whatever comes meanwhile.
+        state = replace(state, update=place.update)
     heat = heat_of(session, run.id, state.kind, place.update if place else None)
     pair = [_shown_answer(session, heat, state, number) for number in (state.marked, state.against)]
     comparison = Comparison(pair[0], pair[1]) if pair[0] and pair[1] else None

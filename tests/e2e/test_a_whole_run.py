@@ -107,6 +107,7 @@ def read_answers(page: Page) -> None:
     expect(answers.first).to_contain_text("zero signal")
     expect(answers.filter(has_not_text="zero signal")).to_have_count(0)
     page.get_by_role("link", name="clear", exact=True).click()
+    expect(page.get_by_role("heading", name=re.compile("^Group"))).to_be_visible()
 
     # A word, wherever it was said in the run.
     page.get_by_role("searchbox").fill(WORD)

@@ -26,7 +26,7 @@ NOT_KEPT = Badge(
 REASONS = {
     "truncated": Badge(
         "truncated · not trained",
-        "It was cut at max_new_tokens, and such answers are left out of the loss (they are masked).",
+        "It was cut at max_new_tokens, and such answers are left out of the loss.",
         "warn",
     ),
     "zero_signal": Badge(

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.routes.reading.state import State
 from app.routes.run_header import RunHeader
-from app.store.queries.trajectories import Place, resumed_from
+from app.store.queries.places import Place, resumed_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _LARGEST_ID = 2**53
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``update`` None is the latest one, ``group`` None the first of the list. ``since`` is where
+    """``update`` None, or what it is while ``follow`` is on, is the latest one, ``group`` None the first of the list. ``since`` is where
     the list of groups begins, ``after`` where a page of answers does, ``before`` one of hits.
     ``marked`` is the answer that another is to be compared with, ``against`` that other one.
     ``full`` is an answer whose whole text is shown."""
@@ -84,7 +84,7 @@ class State:
         return self.url(trained=False, truncated=False, scope="update", **nothing)
 
     def fields(self, *without: str) -> list[tuple[str, str]]:
-        """What a form must send along to stay where it is. It sends the fields ``without`` itself."""
+        """What a form must send along to stay where it is; it has the fields ``without`` itself."""
         places = _forgotten(dict.fromkeys(without))
         own = {_NAMES[field] for field in without}
         return [(k, v) for k, v in _query(replace(self, **places)) if k not in own]
@@ -98,11 +98,14 @@ _START = State(0)
 _SHORT = {"marked": "compare", "against": "with", "low": "min", "high": "max"}
 _NAMES = {field: _SHORT.get(field, field) for field in asdict(_START) if field != "run_id"}
 _FILTERS = {"low", "high", "trained", "truncated", "skip", "audit", "scope", "by"}
+"""A search looks at all answers: it and a list of some of them end each other."""
 
 
 def _forgotten(changes: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that no longer mean anything after ``changes``."""
     gone: dict[str, Any] = {"full": None}
+    if changes.keys() & (_FILTERS | {"kind", "update", "group", "sort"}):
+        gone |= {"q": "", "before": None}
     if changes.keys() & {"kind"}:
         gone |= {"update": None}
     if changes.keys() & {"kind", "update"}:
@@ -111,6 +114,8 @@ def _forgotten(changes: Mapping[str, Any]) -> dict[str, Any]:
         gone |= {"against": None, "follow": False}
     if changes.keys() & _FILTERS:
         gone |= {"after": None, "against": None, "follow": False}
+    if changes.get("q"):
+        gone |= {name: getattr(_START, name) for name in _FILTERS} | {"against": None}
     if "q" in changes:
         gone |= {"before": None}
     return gone
@@ -120,7 +125,8 @@ def _query(state: State) -> list[tuple[str, str]]:
     pairs = []
     for field, name in _NAMES.items():
         value = getattr(state, field)
-        if value != getattr(_START, field):
+        followed = field == "update" and state.follow
+        if value != getattr(_START, field) and not followed:
             pairs.append((name, "1" if value is True else str(value)))
     return pairs
 

@@ -33,8 +33,8 @@ class Curve:
     update's own row is missing. ``values`` are null where they were not finite.
 
     Where the curve is ``thinned``, each bucket of updates kept its extremes and its last value, and
-    ``means`` has the mean of its bucket for each row; otherwise ``means`` are the values. ``total``
-    counts the rows that it was made of, ``nonfinite`` those without a value.
+    ``means`` has the mean of the bucket in its last row, null elsewhere; otherwise ``means`` are
+    the values. ``total`` counts the rows that it was made of, ``nonfinite`` those without a value.
     """
 
     name: str
@@ -270,7 +270,7 @@ def _rows(name: str, rows: Sequence[_Bare]) -> _Rows:
 
 
 def _thin(rows: _Rows, points: int) -> tuple[_Rows, Floats]:
-    """At most about ``points`` of ``rows``, with the mean of what each stands for."""
+    """At most about ``points`` of ``rows``, with the means of the buckets that they stand for."""
     count = len(rows.updates)
     if count <= max(points, LEAST_POINTS):
         return rows, rows.values
@@ -290,8 +290,9 @@ def _thin(rows: _Rows, points: int) -> tuple[_Rows, Floats]:
         kept[_first_least(extreme, starts, ends)] = True
     kept[_first_least(finite.astype(np.float64), starts, ends)] = True
     places = np.flatnonzero(kept)
-    spread = np.repeat(means, ends - starts)
-    return _Rows(rows.updates[places], rows.values[places]), spread[places]
+    at_the_ends = np.full(count, np.nan)
+    at_the_ends[ends - 1] = means
+    return _Rows(rows.updates[places], rows.values[places]), at_the_ends[places]
 
 
 def _first_least(values: Floats, starts: Integers, ends: Integers) -> Integers:

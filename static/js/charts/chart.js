@@ -3,7 +3,7 @@
 //   const chart = makeChart(element, {
 //     series,   [{label, updates, x, values, means?, thinned?, color?, dash?, points?}], columns of
 //               equal length; x ascends. Where it is `thinned`, the means are smoothed and not the
-//               values; `color` is a name of theme.js; `points` draws marks, and no smoothing
+//               values (see smooth.js); `color` is a name of theme.js; `points` draws marks only
 //     x,        "update" | "step" | "tokens" | "time" (seconds): how the axis is written
 //     log,      a logarithmic y axis; values that are not above 0 are left out
 //     smooth,   0 to 1, the weight of what came before; the raw curve stays, faint
@@ -22,7 +22,7 @@
 
 /* global uPlot */
 import { duration, number, ticks } from "./format.js";
-import { smoothed, smoothedMeans } from "./smooth.js";
+import { smoothed } from "./smooth.js";
 import { followTheme, theme } from "./theme.js";
 
 export const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [14, 5], [5, 2, 2, 2, 2, 2]];
@@ -123,9 +123,7 @@ class Chart {
     const tables = series.map((one) => {
       const columns = [one.x, one.values.map(drawable)];
       if (smooth > 0 && !one.points) {
-        const curve = one.thinned
-          ? smoothedMeans(one.updates, one.means, smooth) : smoothed(one.updates, one.values, smooth);
-        columns.push(curve.map(drawable));
+        columns.push(smoothed(one, smooth).map(drawable));
       }
       return known(columns);
     });

@@ -1,20 +1,21 @@
-// Debiased exponential smoothing.
-//
-//   smoothed(updates, values, weight)            → values
-//   smoothedMeans(updates, means, weight)        → values, one for each bucket of a thinned curve
-//                                                  (rows with the same mean), else undefined
+// Debiased exponential smoothing: smoothed({updates, values, means, thinned}, weight) → values.
 //
 // s ← w^Δ·s + (1 − w^Δ)·v, divided by the sum of the weights so far, as Adam's moments are; Δ is how
 // many updates have passed since the last value, so that a thinned curve is smoothed as the whole
-// one is. Null stays null, and what was known before it lives on.
+// one is. Null stays null (a gap), and what was known before it lives on.
+//
+// A thinned curve has the mean of each bucket in the bucket's last row. Those are smoothed, and its
+// other rows are undefined, which is no gap; two rows in a row without a number are one.
 
-export function smoothed(updates, values, weight) {
-  if (!(weight > 0)) return values;
+export function smoothed({ updates, values, means, thinned }, weight) {
   let sum = 0;
   let norm = 0;
   let last = null;
-  return values.map((value, index) => {
-    if (value === null || value === undefined) return value;
+  return (thinned ? means : values).map((value, index) => {
+    if (value === null || value === undefined) {
+      const isGap = !thinned || (values[index] === null && values[index - 1] === null);
+      return isGap ? null : undefined;
+    }
     const passed = last === null ? 1 : Math.max(1, updates[index] - last);
     const kept = weight ** passed;
     sum = kept * sum + (1 - kept) * value;
@@ -22,13 +23,4 @@ export function smoothed(updates, values, weight) {
     last = updates[index];
     return sum / norm;
   });
-}
-
-export function smoothedMeans(updates, means, weight) {
-  const isLast = (index) => index + 1 === means.length || means[index + 1] !== means[index];
-  const kept = means.map((mean, index) => (mean !== null && isLast(index) ? index : -1)).filter((index) => index >= 0);
-  const curve = smoothed(kept.map((index) => updates[index]), kept.map((index) => means[index]), weight);
-  const values = new Array(means.length).fill(undefined);
-  kept.forEach((index, place) => { values[index] = curve[place]; });
-  return values;
 }

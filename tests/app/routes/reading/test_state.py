@@ -60,6 +60,15 @@ def test_other_filters_begin_the_list_anew():
     assert state.cleared() == "/runs/7/trajectories?update=3"
 
 
+def test_a_search_and_a_list_of_some_answers_end_each_other():
+    listing = State(7, update=3, low=0.5, trained=True, marked=4)
+    assert listing.url(q="word") == "/runs/7/trajectories?update=3&q=word&compare=4"
+    searching = State(7, update=3, q="word", before=50)
+    assert searching.url(low=0.5) == "/runs/7/trajectories?update=3&min=0.5"
+    assert searching.url(update=4) == "/runs/7/trajectories?update=4"
+    assert searching.url(before=20) == "/runs/7/trajectories?update=3&q=word&before=20"
+
+
 def test_a_form_sends_along_what_it_does_not_change():
     state = State(7, update=3, group=1, low=0.5, high=1.0, after="0.7_3")
     assert state.fields("low", "high") == [("update", "3"), ("group", "1")]

@@ -9,13 +9,13 @@ from told_runs import groups
 
 from app.store.queries.answers import Filters, all_matching, matching
 from app.store.queries.heat import heat_of
+from app.store.queries.places import place_of
 from app.store.queries.search import search
 from app.store.queries.trajectories import (
     answers_of,
     group_numbers,
     groups_of,
     occasions_of,
-    place_of,
 )
 
 
@@ -35,7 +35,9 @@ def run(shared_store, tmp_path_factory):
             group(1, answer(0, "six", -1.0, tokens=2, audit=("verbose", "repetitive"))),
         ],
     }
-    return read_run(shared_store, tmp_path_factory.mktemp("run"), told, evaluations={2: held_out("held", "out")})
+    return read_run(
+        shared_store, tmp_path_factory.mktemp("run"), told, evaluations={2: held_out("held", "out")}
+    )
 
 
 @pytest.fixture

@@ -80,8 +80,10 @@ def test_a_long_curve_keeps_its_extremes_its_gaps_and_its_end(store, lay):
 
 def test_means_are_those_of_the_buckets(store, lay):
     found = curve(store, lay([1.0, 3.0] * 200), points=40)
-    assert set(found.means) == {2.0}
     assert set(found.values) == {1.0, 3.0}
+    assert set(found.means) == {2.0, None}
+    assert found.means.count(2.0) == 40 // 4, "one for each bucket"
+    assert found.means[-1] == 2.0
 
 
 def test_a_bucket_without_a_finite_number_has_no_mean(store, lay):

@@ -7,6 +7,7 @@ from told_runs import groups, info, tell, whole_run
 
 from app.store.models import Answer
 from app.store.monitor import StoreMonitor
+from app.store.queries.places import place_of, resumed_from
 from app.store.queries.trajectories import (
     answers_of,
     find_answer,
@@ -15,9 +16,7 @@ from app.store.queries.trajectories import (
     groups_of,
     lines_of,
     occasions_of,
-    place_of,
     prompt_of,
-    resumed_from,
 )
 from trainer.monitor import GroupRecord
 
@@ -44,7 +43,9 @@ def mixed(shared_store, tmp_path_factory):
         ),
         group(2, answer(0, "same", 0.9, tokens=5), unlearned(1, "other", 0.9, "zero_signal")),
     ]
-    return read_run(shared_store, tmp_path_factory.mktemp("run"), {1: told, 2: groups(2), 7: groups(7)})
+    return read_run(
+        shared_store, tmp_path_factory.mktemp("run"), {1: told, 2: groups(2), 7: groups(7)}
+    )
 
 
 def test_the_latest_update_is_open_unless_another_one_is_asked_for(read, mixed):
