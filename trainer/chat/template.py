@@ -104,9 +104,14 @@ class ChatTemplate(Closing):
             raise
         except TemplateError:
             # The template may dislike the marks alone, say because a content became too long.
-            (text,) = self._texts([messages], add_generation_prompt=add_generation_prompt)
+            text = self.text(messages, add_generation_prompt=add_generation_prompt)
             return [Span(text, user=False)]
         return _cut(text, traced, begin, end) or [Span(text, user=False)]
+
+    def text(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        """The text alone. Raises as `render` does."""
+        (text,) = self._texts([messages], add_generation_prompt=add_generation_prompt)
+        return text
 
     def _texts(
         self, conversations: Sequence[Sequence[Message]], *, add_generation_prompt: bool

@@ -27,9 +27,7 @@ class Unavailable:
 
 # The only place that decides: remove a row when its behaviour exists.
 UNAVAILABLE: tuple[Unavailable, ...] = (
-    Unavailable("run.algorithm", "sft"),
     Unavailable("output.kind", "model"),
-    Unavailable("lora.init_adapter"),
     Unavailable("reference"),
     Unavailable("metrics.tensorboard_dir"),
 )

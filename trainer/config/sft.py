@@ -9,7 +9,15 @@ from pydantic import Field, ValidationInfo
 
 from trainer.config.base import Checked, NotAllowed, PathValue, Section, Unset
 
+TEXTS_PER_STEP = 8
+"""The most texts of one optimizer step."""
+
 _FORMATS = {".jsonl": "jsonl", ".txt": "text", ".text": "text"}
+
+
+def steps_of(texts: int) -> int:
+    """The optimizer steps of an epoch over so many texts."""
+    return -(-texts // TEXTS_PER_STEP)
 
 
 def _format_of(fields: dict[str, Any]) -> str:
@@ -43,3 +51,8 @@ class SftSection(Section):
 
     shuffle: bool = True
     """Whether rows are drawn in a new order for each epoch, from `lora.seed`."""
+
+    def format_of(self, path: Path) -> Literal["jsonl", "text"]:
+        """The format of another file for the same use: told by its ending, or that of ``data``."""
+        known = _FORMATS.get(path.suffix.lower(), self.data_format)
+        return "text" if known == "text" else "jsonl"

@@ -86,7 +86,11 @@ Passes = Iterator[tuple[tuple[int, ...], Pack]]
 
 
 class Learner:
-    """A decoder, the adapter that is trained on it, and the optimizer."""
+    """A decoder, the adapter that is trained on it, and the optimizer.
+
+    ``initial`` is the adapter of the initial policy, which penalties pull toward; None where that
+    is the base alone.
+    """
 
     def __init__(
         self,
@@ -96,9 +100,11 @@ class Learner:
         optimizer: OptimizerSettings,
         *,
         on_fallback: Callable[[str], None],
+        initial: Adapter | None = None,
     ) -> None:
         self.decoder = decoder
         self.adapter = adapter
+        self.initial = initial
         self.settings = passes
         self.max_grad_norm = optimizer.max_grad_norm
         self.optimizer = _make_optimizer(adapter, optimizer)
@@ -166,7 +172,7 @@ class Learner:
             if not math.isfinite(number):
                 raise TrainingError(
                     f"the loss is {number} after {self.steps} optimizer steps. Lower training.lr, "
-                    f"or raise kl_coefficient."
+                    f"or raise kl_coefficient where the run has one."
                 )
             torch.autograd.backward(value)
             total += number
@@ -188,7 +194,7 @@ class Learner:
             self.optimizer.zero_grad()
             raise TrainingError(
                 f"the gradient norm is {sum(norms)} after {self.steps} optimizer steps. Lower "
-                f"training.lr, or raise kl_coefficient."
+                f"training.lr, or raise kl_coefficient where the run has one."
             )
         for group in groups:
             group["lr"] = learning_rate

@@ -28,7 +28,7 @@ def history(info, clock) -> RunHistory:
 def test_the_change_of_a_held_out_reward_is_against_the_evaluation_before(history):
     first = history.evaluated(0, 16, {"eval/mean_reward": 0.625})
     second = history.evaluated(4, 16, {"eval/mean_reward": 0.9375})
-    assert (first.update, first.prompts, first.reward, first.change) == (0, 16, 0.625, None)
+    assert (first.update, first.count, first.figure, first.change) == (0, 16, 0.625, None)
     assert second.change == 0.3125
 
 
@@ -99,5 +99,5 @@ def test_first_and_last_are_five_updates_or_half_of_a_short_run(history):
 def test_an_update_without_a_reward_leaves_no_mark(history):
     row = history.add(1, "skipped", {})
     assert row.change is None
-    assert history.rewards == []
+    assert history.figures == []
     assert history.finished_updates == 1
