@@ -111,8 +111,8 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
     """Look at everything that a run of ``config`` needs. Nothing is written but the output's
     folder and cached weights.
 
-    ``sample`` prompts get answers from the base model, a group or for PPO one each, and the spread
-    of their rewards tells whether there is anything to learn from.
+    ``sample`` prompts get answers from the initial policy, a group or for PPO one each, and the
+    spread of their rewards tells whether there is anything to learn from. SFT samples nothing.
     """
     refuse_unavailable(config)
     report = CheckReport()
@@ -140,6 +140,7 @@ def _check_texts(config: SftConfig, report: CheckReport, stack: ExitStack) -> No
             f"of which {learnt:,} tokens are learnt; {config.training.epochs} epochs are {steps} "
             f"optimizer steps",
         )
+        _report_adapter(config, inputs, report)
     _check_output(config, report)
     if inputs is None:
         report.warning("not looked at", "adapter, memory: they need the model and the texts")
@@ -168,12 +169,16 @@ def _check_rollouts(
 
 
 def _report_model(config: RunConfig, inputs: ModelInputs, report: CheckReport) -> None:
-    a, lora = inputs.architecture, inputs.lora
+    a = inputs.architecture
     report.ok(
         "model",
         f"{config.model.path}: {a.name}, {a.layers} layers of {a.width}, vocabulary "
         f"{a.vocabulary:,}",
     )
+
+
+def _report_adapter(config: RunConfig, inputs: ModelInputs, report: CheckReport) -> None:
+    lora = inputs.lora
     start = f", beginning with {config.lora.init_adapter}" if lora.start is not None else ""
     report.ok(
         "adapter",
@@ -192,6 +197,7 @@ def _check_inputs(config: RolloutConfig, report: CheckReport) -> Inputs | None:
             f"{len(inputs.prompts)} prompts of at most {longest} tokens; with answers of "
             f"{answer} the longest takes {longest + answer} of ctx = {config.training.ctx}",
         )
+        _report_adapter(config, inputs, report)
         return inputs
     return None
 
@@ -297,7 +303,7 @@ def _sample(
     count: int,
     report: CheckReport,
 ) -> None:
-    """Sample from the base, as the first update would, and describe the rewards."""
+    """Sample as the first update would, and describe the rewards."""
     with report.step("reward spread"):
         # The judge costs money, and what it adds is relative within a group: it is not asked here.
         form = (
@@ -307,10 +313,11 @@ def _sample(
         )
         collector = open_collector(config, inputs, engine, reward, form)
         groups = collector.groups(1, count, Stopwatch(), position=0)
+        policy = "the base" if inputs.lora.start is None else "the adapter to begin with"
         if isinstance(config, PpoConfig):
-            spread = describe_answers(groups)
+            spread = describe_answers(groups, policy)
         else:
-            spread = describe_groups(groups)
+            spread = describe_groups(groups, policy)
         cut = float(np.mean([a.truncated for g in groups for a in g.answers]))
         most = config.rollout.sampling.max_new_tokens
         detail = f"{spread.words}; {cut:.0%} of the answers are cut at {most} tokens"

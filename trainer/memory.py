@@ -62,36 +62,42 @@ def estimate(config: RunConfig, inputs: AnyInputs) -> dict[str, int]:
     """The bytes of each large part of a run, by the part's name for people."""
     a, training = inputs.architecture, config.training
     rows = min(micro_batch_of(config, a), _longest_step(config, inputs))
-    base = trained_weights_bytes(a)
-    sampled = {"file": inputs.file.path.stat().st_size, "f32": base}
     recompute = training.gradient_checkpointing
     # The factors, their gradient, and the two moments of AdamW; a copy of those started from.
     copies = 4 if inputs.lora.start is None or isinstance(config, SftConfig) else 5
-    parts = {
-        "base in F32": base,
-        _SAMPLED[isinstance(config, SftConfig)]: sampled.get(training.rollout_weights, base // 2),
+    return {
+        "base in F32": trained_weights_bytes(a),
+        **_of_llama(config, inputs),
         f"one pass of {rows} tokens": activation_bytes(a, rows, recompute=recompute),
         "logits": 4 * min(chunk_of(config), rows) * a.vocabulary,
         "adapter": 4 * copies * inputs.adapter_size,
+        **_of_rewards(config, a),
     }
-    if not isinstance(config, SftConfig):
-        assert isinstance(inputs, Inputs)
-        parts |= _of_sampling(config, inputs)
-    return parts
 
 
-_SAMPLED = {False: "weights for sampling", True: "weights to check the adapter with"}
+def _of_llama(config: RunConfig, inputs: AnyInputs) -> dict[str, int]:
+    """What llama.cpp holds, to sample, or in SFT only to check the adapter."""
+    a, training = inputs.architecture, config.training
+    base = trained_weights_bytes(a)
+    sizes = {"file": inputs.file.path.stat().st_size, "f32": base}
+    weights = sizes.get(training.rollout_weights, base // 2)
+    if isinstance(config, SftConfig):
+        return {"weights to check the adapter with": weights}
+    assert isinstance(inputs, Inputs)
+    exact = not training.fast_sampling_context
+    cache = cache_bytes(a, _cells(config, inputs), exact=exact)
+    return {"weights for sampling": weights, "sampler's cache": cache}
 
 
-def _of_sampling(config: RolloutConfig, inputs: Inputs) -> dict[str, int]:
-    """What is there because answers are sampled and scored."""
-    a, section = inputs.architecture, config.rollout
-    exact = not config.training.fast_sampling_context
-    parts = {"sampler's cache": cache_bytes(a, _cells(config, inputs), exact=exact)}
+def _of_rewards(config: RunConfig, a: Architecture) -> dict[str, int]:
+    """What is there because answers are scored and valued."""
+    parts: dict[str, int] = {}
+    if isinstance(config, SftConfig):
+        return parts
     if isinstance(config, PpoConfig) and config.ppo.critic.enabled:
         parts["critic's features"] = _feature_bytes(config, a)
-    if section.reward_model is not None:
-        parts["reward model"] = 4 * _parameters(section.reward_model.path)
+    if config.rollout.reward_model is not None:
+        parts["reward model"] = 4 * _parameters(config.rollout.reward_model.path)
     return parts
 
 

@@ -16,7 +16,7 @@ from trainer.checkpoint.identity import (
     lengthened,
 )
 from trainer.checkpoint.store import Store, find
-from trainer.config.models import RunConfig
+from trainer.config.models import RunConfig, SftConfig
 from trainer.errors import ConfigError
 from trainer.inputs import AnyInputs, data_files, planned_updates
 
@@ -81,8 +81,8 @@ def resume(config: RunConfig, inputs: AnyInputs, place: Path | None) -> Resumed 
     planned, unit = planned_updates(config, inputs), length_key(now).partition(".")[2]
     if planned < state["update"]:
         raise ConfigError(
-            f"{config.where(length_key(now))}: {path} is after update {state['update']} already, "
-            f"and the run has {planned}. Ask for at least as many {unit}."
+            f"{config.where(length_key(now))}: {path} is after update {state['update']} already. "
+            f"Ask for at least as many updates{_in_epochs(config, planned)}."
         )
     if lengths := lengthened(state["identity"], now):
         before, after = lengths
@@ -91,3 +91,10 @@ def resume(config: RunConfig, inputs: AnyInputs, place: Path | None) -> Resumed 
             f"follows a schedule takes the new one from here on"
         )
     return Resumed(path, state["update"], state["loop"], remarks)
+
+
+def _in_epochs(config: RunConfig, planned: int) -> str:
+    """What a number of updates is in SFT, whose length is told in epochs."""
+    if not isinstance(config, SftConfig):
+        return ""
+    return f" (training.epochs = {config.training.epochs} are {planned})"

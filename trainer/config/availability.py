@@ -33,17 +33,6 @@ UNAVAILABLE: tuple[Unavailable, ...] = (
 )
 
 
-def refused_algorithm(algorithm: str) -> str | None:
-    """Why a run of ``algorithm`` is refused whatever the rest of its file says, or None."""
-    rows = (row for row in UNAVAILABLE if (row.key, row.value) == ("run.algorithm", algorithm))
-    row = next(rows, None)
-    return (
-        f"{row.shown} is not available yet: {_remedy(row)}, or wait for a later version."
-        if row
-        else None
-    )
-
-
 def refuse_unavailable(config: RunConfig) -> None:
     """Stop a run that would silently lack something its configuration asks for.
 

@@ -29,7 +29,7 @@ from trainer.health.rules import (
 BEGIN = "<!-- Written by `python -m trainer.health.reference`; change trainer/health/guide.py. -->"
 END = "<!-- End of what is written. -->"
 
-KEY = re.compile(r"\b(?:training|audit|grpo|ppo)(?:\.[a-z_0-9]+)+")
+KEY = re.compile(r"\b(?:training|audit|grpo|ppo|sft)(?:\.[a-z_0-9]+)+")
 _CODE = re.compile(rf'\[[a-z_.]+\]|{KEY.pattern}(?: = (?:"[^"]*"|\w+))?|"[a-z0-9]+"')
 
 
