@@ -99,6 +99,8 @@ def fit(info: RunInfo, width: int) -> Columns:
     """The richest layout for the updates of a run that is at most ``width`` columns wide."""
     present = fields_of(info)
     stages = tuple(name for name in TIMED if name != "judge" or own_keys(info).get("judge"))
+    if info.algorithm == "sft":
+        stages = ()  # its updates have one
     update_width = max(len("update"), len(f"{info.updates}/{info.updates}"))
     layouts = [
         Columns(

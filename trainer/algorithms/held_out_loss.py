@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from trainer.algorithms.evaluation import Measured
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.chat.texts import Text
@@ -47,9 +45,9 @@ class HeldOutLoss:
 
     def _sum(self, texts: Sequence[Text]) -> float:
         scored = self.learner.score_apart(
-            [text.prompt for text in texts], [text.rest for text in texts], self.learner.adapter
+            [text.prompt for text in texts],
+            [text.rest for text in texts],
+            self.learner.adapter,
+            wanted=[text.learnt for text in texts],
         )
-        return sum(
-            float(-one.logprobs[torch.from_numpy(text.learnt).to(one.logprobs.device)].sum())
-            for one, text in zip(scored, texts, strict=True)
-        )
+        return sum(float(-one.logprobs.sum()) for one in scored)

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from trainer.algorithms import metrics
 from trainer.algorithms.course import Course
@@ -22,7 +20,7 @@ from trainer.chat.texts import Text
 from trainer.checkpoint.file import State
 from trainer.config.models import SftConfig
 from trainer.config.sft import steps_of
-from trainer.model.learner import Learner, PassOutput
+from trainer.model.learner import Learner
 from trainer.monitor.protocol import Monitor
 
 
@@ -55,13 +53,16 @@ class TextOrder:
         return [int(order[place]) for place in places]
 
 
-def token_mean_loss(texts: Sequence[Text], out: PassOutput) -> Tensor:
-    """The part of −Σ log p / T over the learnt tokens that one pass makes; T are those of all
-    ``texts``, the step's, and ``out.answers`` says which of them the pass holds."""
-    learnt = np.concatenate([texts[i].learnt for i in out.answers])
-    logprobs = out.scores.logprobs
-    chosen = logprobs[torch.from_numpy(learnt).to(logprobs.device)]
-    return -chosen.sum() / sum(text.tokens for text in texts)
+def accumulate(learner: Learner, texts: Sequence[Text]) -> float:
+    """Add the gradient of −Σ log p / T over the T learnt tokens of ``texts``; return that loss.
+    Raises TrainingError when it is not finite."""
+    tokens = sum(text.tokens for text in texts)
+    return learner.accumulate_apart(
+        [text.prompt for text in texts],
+        [text.rest for text in texts],
+        lambda out: -out.scores.logprobs.sum() / tokens,
+        wanted=[text.learnt for text in texts],
+    )
 
 
 @dataclass(slots=True)
@@ -104,11 +105,7 @@ class Sft(Course):
         texts = [self.texts[i] for i in self.order.of(update)]
         rate = self._learning_rate(update)
         with watch("train"), self.learner.counting():
-            loss = self.learner.accumulate_apart(
-                [text.prompt for text in texts],
-                [text.rest for text in texts],
-                lambda out: token_mean_loss(texts, out),
-            )
+            loss = accumulate(self.learner, texts)
             self._whole = False
             norm = self.learner.step(rate)
         self.monitor.progress("train", 1, 1)

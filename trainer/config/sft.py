@@ -42,15 +42,15 @@ class SftSection(Section):
     """Supervised fine-tuning; the loss covers the assistant's tokens, the end of turn included."""
 
     data: PathValue
-    """The conversations or the text to learn from."""
+    """The conversations, or the plain text, to learn from: one on each line."""
 
     data_format: Annotated[DataFormat, Unset("told by the ending of `data`")] = Field(
         default_factory=_format_of, validate_default=True
     )
-    """Chat JSONL, or plain text."""
+    """Chat JSONL whose conversations end with an answer, or plain text."""
 
     shuffle: bool = True
-    """Whether rows are drawn in a new order for each epoch, from `lora.seed`."""
+    """Whether texts come in a new order in each epoch, drawn from `lora.seed`."""
 
     def format_of(self, path: Path) -> Literal["jsonl", "text"]:
         """The format of another file for the same use: told by its ending, or that of ``data``."""

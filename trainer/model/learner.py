@@ -15,7 +15,7 @@ from trainer.errors import TrainingError
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.logprobs import TokenScores, score_tokens
-from trainer.model.packing import Ids, Pack, pack, pack_apart
+from trainer.model.packing import Ids, Marks, Pack, pack, pack_apart
 from trainer.model.passes import Fanout, plan_apart, plan_passes
 from trainer.prefix import shared_prefix
 
@@ -127,9 +127,11 @@ class Learner:
         adapter: Adapter | None,
         *,
         keep: torch.dtype | None = None,
+        wanted: Sequence[Marks] | None = None,
     ) -> list[Scored]:
-        """As `score`, of answers each to a prompt of its own; with their states as ``keep``."""
-        passes = self._passes_apart(prompts, answers)
+        """As `score`, of answers each to a prompt of its own; with their states as ``keep``. With
+        ``wanted``, of those tokens alone that it marks in each answer."""
+        passes = self._passes_apart(prompts, answers, wanted)
         return self._score_passes(passes, len(answers), adapter, keep)
 
     def _score_passes(
@@ -156,10 +158,16 @@ class Learner:
         return self._accumulate(self._passes(prompt, answers), loss)
 
     def accumulate_apart(
-        self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids], loss: Loss
+        self,
+        prompts: Sequence[Sequence[int]],
+        answers: Sequence[Ids],
+        loss: Loss,
+        *,
+        wanted: Sequence[Marks] | None = None,
     ) -> float:
-        """As `accumulate`, of answers each to a prompt of its own."""
-        return self._accumulate(self._passes_apart(prompts, answers), loss)
+        """As `accumulate`, of answers each to a prompt of its own. With ``wanted``, the loss sees
+        those tokens alone that it marks in each answer."""
+        return self._accumulate(self._passes_apart(prompts, answers, wanted), loss)
 
     def _accumulate(self, passes: Passes, loss: Loss) -> float:
         total = 0.0
@@ -246,14 +254,20 @@ class Learner:
         for members in plan.passes:
             yield members, pack(prompt, [answers[i] for i in members], self.decoder.device)
 
-    def _passes_apart(self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids]) -> Passes:
+    def _passes_apart(
+        self,
+        prompts: Sequence[Sequence[int]],
+        answers: Sequence[Ids],
+        wanted: Sequence[Marks] | None = None,
+    ) -> Passes:
         if not answers:
             return
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers, strict=True)]
         prefix = shared_prefix(prompts)
         for members in self._plan_apart(prefix, lengths):
             own = [prompts[i] for i in members], [answers[i] for i in members]
-            yield members, pack_apart(*own, self.decoder.device)
+            marks = None if wanted is None else [wanted[i] for i in members]
+            yield members, pack_apart(*own, self.decoder.device, marks)
 
     def _plan_apart(self, prefix: int, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         settings = self.settings

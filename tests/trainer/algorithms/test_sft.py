@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from small_runs import TALKS, Recorder, exported, learner_on, spoil_from, teach, write_texts
 
-from trainer.algorithms.sft import TextOrder, token_mean_loss
+from trainer.algorithms.sft import TextOrder, accumulate
 from trainer.chat.texts import Text
 from trainer.config.sft import TEXTS_PER_STEP, steps_of
 from trainer.inputs import read_text_inputs
@@ -67,11 +67,7 @@ CUTS = {
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_loss_and_gradient_are_those_of_torchs_cross_entropy(decoder, cut):
     learner = learner_on(decoder, **cut)
-    loss = learner.accumulate_apart(
-        [one.prompt for one in RAGGED],
-        [one.rest for one in RAGGED],
-        lambda out: token_mean_loss(RAGGED, out),
-    )
+    loss = accumulate(learner, RAGGED)
     mine = gradient(learner)
     learner.optimizer.zero_grad()
     expected = plain(decoder, learner.adapter, RAGGED)
@@ -92,11 +88,7 @@ def test_a_token_counts_alike_in_a_short_text_and_in_a_long_one(decoder):
         [scored] = learner.score_apart([one.prompt], [one.rest], learner.adapter)
         sums.append(float(-scored.logprobs[torch.from_numpy(one.learnt)].sum()))
         counts.append(one.tokens)
-    loss = learner.accumulate_apart(
-        [one.prompt for one in RAGGED],
-        [one.rest for one in RAGGED],
-        lambda out: token_mean_loss(RAGGED, out),
-    )
+    loss = accumulate(learner, RAGGED)
     assert counts == [4, 5, 1, 10, 2]
     assert loss == pytest.approx(sum(sums) / 22, rel=1e-6)
     of_texts = np.mean([s / c for s, c in zip(sums, counts, strict=True)])
