@@ -122,6 +122,8 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
     with ExitStack() as stack:
         if isinstance(config, SftConfig):
             _check_texts(config, report, stack)
+            if sample:
+                report.warning("sample answers", "SFT samples none, so there are none to look at")
         else:
             _check_rollouts(config, report, stack, sample)
     return report

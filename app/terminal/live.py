@@ -129,7 +129,8 @@ class LivePrinter:
         grid.add_column(width=26, no_wrap=True)
         done, total = history.stage_done, history.stage_total
         stage_bar = ProgressBar(total=max(1, total), completed=done, complete_style="cyan")
-        unit = _UNITS.get(history.stage, "answers")
+        sft = history.info.algorithm == "sft"
+        unit = _UNITS.get(history.stage, "texts" if sft else "answers")
         if history.stage == "score" and history.info.algorithm == "grpo":
             unit = "groups"
         count = f"{done}/{total} {unit}" if total else ""

@@ -282,7 +282,9 @@ def test_what_is_not_available_yet_is_refused(tmp_path, model):
 
 
 def test_a_run_of_sft_is_checked_without_rewards(tmp_path, model):
-    report = check(write_texts(tmp_path, model, {"training.epochs": 3}))
+    config = write_texts(tmp_path, model, {"training.epochs": 3})
+    assert [f.title for f in check(config, sample=2).findings][-1] == "sample answers"
+    report = check(config)
     found = {f.title: (f.level, f.detail) for f in report.findings}
     assert {level for level, _ in found.values()} == {"ok"}
     assert list(found) == ["model", "texts", "adapter", "output", "memory", "llama.cpp and trainer"]

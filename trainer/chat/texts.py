@@ -167,18 +167,20 @@ def _parts(
     if not any(span.user for span in spans):
         see_special_names(spans, messages, template, vocabulary, add_generation_prompt=False)
     whole = _joined(spans)
+    answers = [i for i, message in enumerate(messages) if message.role == "assistant"]
+    *earlier, _ = [(messages[: i + 1], False) for i in answers]
+    rendered = template.texts([*((messages[:i], True) for i in answers), *earlier])
+    prompts, so_far = rendered[: len(answers)], [*rendered[len(answers) :], whole]
     cuts = [0]
-    for i in (i for i, message in enumerate(messages) if message.role == "assistant"):
-        prompt = template.text(messages[:i], add_generation_prompt=True)
-        so_far = template.text(messages[: i + 1], add_generation_prompt=False)
-        if not (so_far.startswith(prompt) and whole.startswith(so_far)):
+    for i, prompt, text in zip(answers, prompts, so_far, strict=True):
+        if not (text.startswith(prompt) and whole.startswith(text)):
             raise DataError(
                 f"the chat template of {template.name} writes message {i + 1} (assistant) "
                 "differently in this conversation than as the answer to a prompt, so what the "
                 "model would have to say cannot be told. Split the conversation into one for each "
                 "answer, or use a model with another template"
             )
-        cuts += [len(prompt), len(so_far)]
+        cuts += [len(prompt), len(text)]
     for index, (start, stop) in enumerate(pairwise(cuts)):
         if start < stop:
             yield _cut(spans, start, stop), index % 2 == 1
