@@ -6,6 +6,7 @@
 #                index has (for a machine without a GPU: the index of torch's CPU builds)
 #   CMAKE_ARGS   more options for compiling llama.cpp, such as -DGGML_CUDA=ON
 #   RETROGRAD_CACHE  where the compiled wheel is kept; default ~/.cache/retrograd
+#   RETROGRAD_BROWSER  the Chromium for tests in a browser; otherwise one is looked for
 #   PYTEST_ARGS  more arguments for pytest, such as "-k reward"
 
 PYTHON ?= python3
@@ -17,13 +18,14 @@ export PYTHON TORCH_INDEX CMAKE_ARGS
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BROWSER := $(VENV)/.browser
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-full demo lint wheel clean FORCE
+.PHONY: help venv test test-full e2e browser postgres demo lint wheel clean FORCE
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
 
 venv: $(INSTALLED) ## make the virtual environment in .venv and install everything (quick when up to date)
 
@@ -39,11 +41,21 @@ ifneq ($(strip $(WANTED)),$(strip $(BEFORE)))
 $(INSTALLED): FORCE
 endif
 
-test: venv ## run the tests, without the longest checks
+test: venv browser postgres ## run the tests, without the longest checks
 	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
-test-full: venv ## run every test
+test-full: venv browser postgres ## run every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+e2e: venv browser ## run the tests in a real browser (part of `make test`)
+	$(BIN)/python -m pytest -m "not full" tests/e2e $(PYTEST_ARGS)
+
+# The browser that is there, else Debian's package (root), else Playwright's own download.
+browser: venv
+	@test -x "$$(cat $(BROWSER) 2>/dev/null)" || .ci/browser $(VENV) $(BROWSER)
+
+postgres:
+	@.ci/postgres
 
 demo: venv ## train the bundled tiny model for real, into runs/demo
 	$(BIN)/retrograd demo --to runs/demo

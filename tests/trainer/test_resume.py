@@ -55,6 +55,22 @@ GRPO_ALL = EVALUATED | {
 }
 # Of two answers to a prompt one pair in seven scores alike, and is replaced.
 GRPO_DYNAMIC = GRPO_ALL | {"grpo.group_size": 2, "grpo.dynamic_sampling.max_resample_factor": 3}
+GRPO_JUDGED = GRPO_ALL | {
+    "grpo.judge_weight": 1.0,
+    "grpo.judge.type": "command",
+    "grpo.judge.command": ["python3", "judge.py"],
+}
+# Prefers what it is shown first, so that its verdicts tell in which order the answers came.
+BIASED_JUDGE = """
+import json, sys
+for line in sys.stdin:
+    answers = json.loads(line)["answers"]
+    scores = [
+        {"id": a["id"], "score": (sum(map(ord, a["completion"])) % 5 + 5 / (1 + place)) / 10}
+        for place, a in enumerate(answers)
+    ]
+    print(json.dumps({"scores": scores}), flush=True)
+"""
 PROBE = EVALUATED | {
     "ppo.updates": UPDATES,
     "ppo.ppo_epochs": 2,
@@ -79,6 +95,7 @@ SFT_ALL = EVALUATED | {
 KINDS = {
     "grpo": (DEFAULTS, GRPO_ALL),
     "grpo-dynamic": (DEFAULTS, GRPO_DYNAMIC),
+    "grpo-judged": (DEFAULTS, GRPO_JUDGED),
     "ppo-probe": (PPO, PROBE),
     "ppo-shared": (PPO, SHARED),
     "ppo-without": (PPO, WITHOUT),
@@ -103,6 +120,7 @@ def go(folder, model, kind, changes=(), *, stop_at=None, reward=BY_TEXT):
         hold_out(folder, answers=["it is in"])
         return teach(folder, model, own | dict(changes), stop_at=stop_at)
     hold_out(folder)
+    (folder / "judge.py").write_text(BIASED_JUDGE, encoding="utf-8")
     return train(
         folder, model, reward, own | dict(changes), prompts=PROMPTS, stop_at=stop_at, base=base
     )
@@ -120,7 +138,7 @@ def numbers(values):
     return {
         name: value
         for name, value in values.items()
-        if not name.startswith(("timing/", "throughput/", "system/"))
+        if not name.startswith(("timing/", "throughput/", "system/", "judge/latency"))
     }
 
 
@@ -134,6 +152,7 @@ def answers(groups):
             t.answer.tokens.tolist(),
             t.answer.logprobs.tolist(),
             t.reward,
+            t.judge_term,
             t.advantage,
             t.trained,
             t.skip_reason,
@@ -211,6 +230,13 @@ def test_what_moves_from_update_to_update_did_move(straight):
     assert len({v["policy/kl_coefficient"] for v in ppo.values()}) > 4
     assert len({v["critic/value_mean"] for v in ppo.values()}) == UPDATES
     assert len({v["eval/mean_reward"] for v in straight("grpo").evaluations.values()}) > 2
+    terms = {
+        t.judge_term
+        for groups in straight("grpo-judged").groups.values()
+        for group in groups
+        for t in group.trajectories
+    }
+    assert len(terms) > UPDATES
     drawn = [len(groups) for u, groups in straight("grpo-dynamic").groups.items() if u <= STOP]
     sft = straight("sft").values
     assert len({v["optimizer/learning_rate"] for v in sft.values()}) > 10

@@ -89,6 +89,7 @@ class Course(ABC):
                     raise
                 self._evaluate()
                 self.keeper.update_done(self.completed, learner.steps, self.state)
+                self._do_what_is_requested()
         finally:
             # An update that failed among its steps has left moments and critic half changed.
             if self._whole:
@@ -108,10 +109,19 @@ class Course(ABC):
             else:
                 self._evaluate()
 
-    def _evaluate(self) -> None:
-        """After an update that is due, or that is the last one planned."""
+    def _do_what_is_requested(self) -> None:
+        """Out of turn, between two updates. An evaluation counts like any other, so it may also
+        end the run."""
+        wishes = self.monitor.requested()
+        if "evaluate" in wishes and self.evaluator and self.evaluator.last < self.completed:
+            self._evaluate(now=True)
+        if "checkpoint" in wishes:
+            self.keeper.asked(self.completed, self.learner.steps, self.state)
+
+    def _evaluate(self, *, now: bool = False) -> None:
+        """After an update that is due, or that is the last one planned; or ``now``."""
         evaluator, update = self.evaluator, self.completed
-        if evaluator is None or not (evaluator.is_due(update) or self.finished):
+        if evaluator is None or not (now or evaluator.is_due(update) or self.finished):
             return
         evaluator.evaluate(update)
         if evaluator.improved:

@@ -37,6 +37,11 @@ class Keeper:
         if self.with_best:
             self._save(update, step, state, best=True)
 
+    def asked(self, update: int, step: int, state: Callable[[], State]) -> None:
+        """Somebody wants ``update`` kept, due or not."""
+        if update > self.saved:
+            self._save(update, step, state)
+
     def ended(self, update: int, step: int, state: Callable[[], State]) -> None:
         """The run makes no further update. Saves what is not saved yet."""
         if self.with_steps and update > self.saved:
@@ -45,6 +50,7 @@ class Keeper:
     def _save(
         self, update: int, step: int, state: Callable[[], State], *, best: bool = False
     ) -> None:
+        self.monitor.settle()
         try:
             whole = {"identity": self._identity, "update": update, "loop": state()}
             path = self.store.save_best(whole) if best else self.store.save(update, step, whole)

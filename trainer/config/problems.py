@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -18,6 +18,7 @@ from trainer.config.schema import allowed, is_textual, literal_words, section_mo
 from trainer.config.suggest import unknown_key
 
 _SECRET = re.compile(r"(^|_)(api_?key|key|token|secret|password|authorization)(_env)?$", re.I)
+_MEANT = re.compile(r"did you mean \[?([^]?]+)\]?\?$")
 _LONGEST_VALUE = 60
 
 
@@ -43,8 +44,23 @@ def paragraphs(
             of_an_algorithm = len(problem.path) == 1 and problem.path[0] in CONFIGS
             if algorithm is not None or not of_an_algorithm:
                 found.append(problem)
+    found = _without_consequences(found)
     found.sort(key=lambda problem: origin.lines.line(problem.path) or 0)
     return [paragraph(problem.path, problem.message, origin) for problem in found]
+
+
+def _without_consequences(found: Sequence[Problem]) -> list[Problem]:
+    """A required key that is there under a misspelt name is said to be missing only by that name:
+    one mistake, one paragraph."""
+    meant = {match[1] for problem in found if (match := _MEANT.search(problem.message))}
+    return [
+        problem
+        for problem in found
+        if not (
+            problem.message.startswith(("is required", "is missing"))
+            and ".".join(problem.path) in meant
+        )
+    ]
 
 
 def paragraph(path: KeyPath, message: str, origin: Origin) -> str:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trainer.monitor.protocol import Event, GroupRecord, Outcome, RunInfo, Stage, UpdateStatus
+from trainer.monitor.protocol import (
+    Event,
+    GroupRecord,
+    Outcome,
+    Request,
+    RunInfo,
+    Stage,
+    UpdateStatus,
+)
 
 
 class SilentMonitor:
@@ -26,5 +34,10 @@ class SilentMonitor:
 
     def run_finished(self, outcome: Outcome) -> None: ...
 
+    def settle(self) -> None: ...
+
     def should_stop(self) -> bool:
         return False
+
+    def requested(self) -> frozenset[Request]:
+        return frozenset()

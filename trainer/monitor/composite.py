@@ -11,6 +11,7 @@ from trainer.monitor.protocol import (
     GroupRecord,
     Monitor,
     Outcome,
+    Request,
     RunInfo,
     Stage,
     UpdateStatus,
@@ -85,6 +86,14 @@ class CompositeMonitor:
             self.event(_losses_event(self._members))
         for member in self._members:
             self._finish(member, outcome)
+
+    def settle(self) -> None:
+        self._tell_all(lambda monitor: monitor.settle())
+
+    def requested(self) -> frozenset[Request]:
+        wishes: list[frozenset[Request]] = []
+        self._tell_all(lambda monitor: wishes.append(monitor.requested()))
+        return frozenset().union(*wishes)
 
     def should_stop(self) -> bool:
         wishes: list[bool] = []

@@ -14,6 +14,7 @@ from trainer.rollout.answers import Answer
 SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped", "evaluation"]
 Stage = Literal["prepare", "generate", "reward", "judge", "score", "train", "evaluate"]
 UpdateStatus = Literal["trained", "skipped"]
+Request = Literal["checkpoint", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,15 @@ class Monitor(Protocol):
 
     def run_finished(self, outcome: Outcome) -> None: ...
 
+    def settle(self) -> None:
+        """A checkpoint is about to be written: what was told so far must not be lost any more, or a
+        run that goes on from there would have a gap."""
+        ...
+
     def should_stop(self) -> bool:
         """Asked between updates and between sampled tokens; true ends the run cleanly."""
+        ...
+
+    def requested(self) -> frozenset[Request]:
+        """What somebody wants done out of turn; asked between updates, and answered once."""
         ...

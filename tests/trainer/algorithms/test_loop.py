@@ -27,6 +27,9 @@ class Calls:
     def update_done(self, update, step, state):
         self.told.append(f"done {update}")
 
+    def asked(self, update, step, state):
+        self.told.append(f"asked {update}")
+
     def ended(self, update, step, state):
         self.told.append(f"ended {update}")
 

@@ -121,6 +121,14 @@ def test_an_unknown_key_brings_the_nearest_one(refusal, changes, hint):
     assert hint in refusal(changes)
 
 
+def test_a_misspelt_required_key_is_one_mistake(write, text_of):
+    text = text_of["grpo"]
+    assert "group_size" in text
+    message = refused(write(text.replace("group_size", "gruop_size")))
+    assert "did you mean grpo.group_size?" in message
+    assert "is required" not in message
+
+
 def test_keys_above_the_first_section_are_placed(write, text_of):
     message = refused(write("lr = 1\nsource = 2\n" + text_of["grpo"]))
     first, second = message.split("\n\n")
