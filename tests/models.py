@@ -10,7 +10,9 @@ import numpy as np
 
 SPECIAL = ("<|end|>", "<|user|>", "<|bot|>")
 TEMPLATE = (
-    "{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% for m in messages %}"
+    "{{ '<|bot|>' if m['role'] == 'assistant' else '<|user|>' }}{{ m['content'] }}<|end|>"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|bot|>{% endif %}"
 )
 

@@ -1,4 +1,4 @@
-"""Small runs of GRPO and PPO: their files, reward programs whose rewards the test chooses, a
+"""Small runs of GRPO, PPO and SFT: their files, reward programs whose rewards the test chooses, a
 watcher, and their parts."""
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from trainer.algorithms.episodes import Episode, form_episode
 from trainer.algorithms.groups import Group, form_group
 from trainer.chat.messages import Message, Prompt, PromptLine
-from trainer.config import GrpoConfig, RolloutConfig, load_config
+from trainer.config import GrpoConfig, RolloutConfig, RunConfig, SftConfig, load_config
 from trainer.gguf.tensors import select_targets
-from trainer.inputs import read_inputs
+from trainer.inputs import read_any
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.learner import Learner, Loss, OptimizerSettings, Passes, PassSettings
@@ -106,6 +106,11 @@ PPO: Mapping[str, object] = {
     "ppo.sampling.max_new_tokens": 6,
     "ppo.sampling.seed": 42,
 }
+SFT: Mapping[str, object] = {
+    "run.algorithm": "sft",
+    **{k: v for k, v in COMMON.items() if k != "training.importance_correction"},
+    "sft.data": "texts.jsonl",
+}
 """What a run of the one or the other algorithm is made of, as ``base`` of the functions below."""
 
 
@@ -117,6 +122,59 @@ def rewards(*updates: Sequence[float]) -> str:
         "    row = TABLE[(batch - 1) % len(TABLE)]\n"
         "    return row[index % len(row)]\n"
     )
+
+
+TALKS: Sequence[Sequence[str]] = (
+    ("one", "a"),
+    ("two three", "bcde in f"),
+    ("four", "no", "five in six", "yes it is"),
+    ("in", "ggg"),
+    ("seven", "a rather longer answer"),
+    ("eight nine", "h"),
+    ("ten", "iii", "and", "jj in"),
+    ("eleven", "k"),
+    ("twelve in", "lm"),
+    ("thirteen", "nnnn"),
+)
+"""What user and assistant say by turns, of very different lengths."""
+
+
+def talk(turns: Sequence[str]) -> str:
+    """A line of a data file: user and assistant by turns."""
+    messages = [
+        {"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(turns)
+    ]
+    return json.dumps({"messages": messages})
+
+
+def write_texts(
+    folder: Path,
+    model: Path,
+    changes: Mapping[str, object] | None = None,
+    *,
+    talks: Sequence[Sequence[str]] = TALKS,
+) -> SftConfig:
+    """Write configuration and texts of a run of SFT into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "texts.jsonl").write_text("\n".join(map(talk, talks)), encoding="utf-8")
+    config = _write_toml(folder, model, changes, SFT)
+    assert isinstance(config, SftConfig)
+    return config
+
+
+def teach(
+    folder: Path,
+    model: Path,
+    changes: Mapping[str, object] | None = None,
+    *,
+    talks: Sequence[Sequence[str]] = TALKS,
+    stop_at: str | None = None,
+) -> Recorder:
+    """Write a run of SFT, make it, and return what it said."""
+    recorder = Recorder(stop_at)
+    outcome = run(write_texts(folder, model, changes, talks=talks), recorder)
+    assert outcome == recorder.outcome
+    return recorder
 
 
 def write_run(
@@ -134,6 +192,14 @@ def write_run(
     lines = [json.dumps({"messages": [{"role": "user", "content": p}]}) for p in prompts]
     (folder / "prompts.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (folder / "reward.py").write_text(reward + SERVE, encoding="utf-8")
+    config = _write_toml(folder, model, changes, base)
+    assert isinstance(config, RolloutConfig)
+    return config
+
+
+def _write_toml(
+    folder: Path, model: Path, changes: Mapping[str, object] | None, base: Mapping[str, object]
+) -> RunConfig:
     sections: dict[str, list[str]] = {}
     for dotted, value in {**base, "model.path": str(model), **(changes or {})}.items():
         section, _, key = dotted.rpartition(".")
@@ -141,9 +207,7 @@ def write_run(
             sections.setdefault(section, [f"[{section}]"]).append(f"{key} = {json.dumps(value)}")
     path = folder / "run.toml"
     path.write_text("\n".join("\n".join(lines) for lines in sections.values()), encoding="utf-8")
-    config = load_config(path)
-    assert isinstance(config, RolloutConfig)
-    return config
+    return load_config(path)
 
 
 def end_often(model: Path) -> Path:
@@ -233,10 +297,10 @@ def train(
 
 
 @contextmanager
-def opened(config: RolloutConfig, monitor: Recorder | None = None) -> Iterator[Session]:
+def opened(config: RunConfig, monitor: Recorder | None = None) -> Iterator[Session]:
     """The parts of a run, not started."""
     with ExitStack() as stack:
-        yield open_session(config, read_inputs(config), monitor or Recorder(), stack)
+        yield open_session(config, read_any(config), monitor or Recorder(), stack)
 
 
 def spoil_from(monkeypatch: pytest.MonkeyPatch, call: int) -> None:

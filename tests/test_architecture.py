@@ -58,7 +58,7 @@ FOUNDATIONS = {
     "spread.py": {"algorithms"},
 }  # fmt: skip
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""
-AT_THE_TOP = {"session.py", "check.py", "run.py"}
+AT_THE_TOP = {"opening", "session.py", "check.py", "run.py"}
 """What puts the rooms together may import any of them."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -21,7 +21,7 @@ _CHANGE_FLOORS: dict[WeightsKind, float] = {"f32": 0.005, "f16": 0.02, "file": 0
 _SHARE = 0.5
 _NO_CHANGE = 1e-6
 _PROBE_SIZE = 0.8
-_PROBE_TOKENS = 32
+PROBE_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Parity:
         weights: WeightsKind,
     ) -> None:
         # The logits of every position are compared: a long text would cost memory and show no more.
-        self._tokens = tokens[:_PROBE_TOKENS]
+        self._tokens = tokens[:PROBE_TOKENS]
         self._decoder = decoder
         self._engine = engine
         self._weights = weights

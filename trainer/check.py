@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -25,25 +26,36 @@ from trainer.config import (
     refuse_unavailable,
 )
 from trainer.device import choose_device
-from trainer.errors import ConfigError, RetrogradError
-from trainer.inputs import Inputs, coverage, read_inputs
+from trainer.errors import RetrogradError
+from trainer.inputs import (
+    AnyInputs,
+    Inputs,
+    ModelInputs,
+    coverage,
+    planned_updates,
+    read_inputs,
+    read_text_inputs,
+)
 from trainer.memory import estimate
 from trainer.model.decoder import Decoder
 from trainer.monitor.base import SilentMonitor
+from trainer.opening.checks import check_fanout, check_output
+from trainer.opening.model import (
+    hand_over_start,
+    new_adapter,
+    open_checking_engine,
+    open_engine,
+    rollout_weights,
+    threads_of,
+)
+from trainer.opening.rollouts import open_collector
+from trainer.opening.scoring import open_reward
+from trainer.opening.texts import parity_text
 from trainer.reward.classifier import PART
 from trainer.reward.combined import PROGRAM_PART
 from trainer.reward.program import RewardProgram, RewardReply, RewardRequest
 from trainer.rollout.engine import RolloutEngine
-from trainer.session import (
-    check_fanout,
-    check_output,
-    new_adapter,
-    open_collector,
-    open_engine,
-    open_reward,
-    rollout_weights,
-    threads_of,
-)
+from trainer.rollout.weights import RolloutWeights
 from trainer.sizing import available_bytes
 from trainer.spread import describe_answers, describe_groups
 
@@ -99,40 +111,87 @@ def check(config: RunConfig, *, sample: int = 0) -> CheckReport:
     """Look at everything that a run of ``config`` needs. Nothing is written but the output's
     folder and cached weights.
 
-    ``sample`` prompts get answers from the base model, a group or for PPO one each, and the spread
-    of their rewards tells whether there is anything to learn from.
+    ``sample`` prompts get answers from the initial policy, a group or for PPO one each, and the
+    spread of their rewards tells whether there is anything to learn from. SFT samples nothing.
     """
     refuse_unavailable(config)
-    if isinstance(config, SftConfig):
-        raise ConfigError(f"{config.source}: only GRPO and PPO can be checked.")
     report = CheckReport()
     for note in notes(config):
         report.warning("configuration", note)
     torch.set_num_threads(threads_of(config))
     with ExitStack() as stack:
-        inputs = _check_inputs(config, report)
-        reward = _check_reward(config, inputs, report, stack)
-        _check_output(config, report)
-        if inputs is None:
-            missing = "adapter, reward, memory, sampler"
-            report.warning("not looked at", f"{missing}: they need the model and the prompts")
+        if isinstance(config, SftConfig):
+            _check_texts(config, report, stack)
+            if sample:
+                report.warning("sample answers", "SFT samples none, so there are none to look at")
         else:
-            _check_memory(config, inputs, report)
-            engine = _check_agreement(config, inputs, report, stack)
-            if sample and engine is not None and reward is not None:
-                _sample(config, inputs, engine, reward, sample, report)
+            _check_rollouts(config, report, stack, sample)
     return report
+
+
+def _check_texts(config: SftConfig, report: CheckReport, stack: ExitStack) -> None:
+    inputs = None
+    with report.step("model and texts"):
+        inputs = read_text_inputs(config)
+        _report_model(config, inputs, report)
+        count, steps = len(inputs.texts), planned_updates(config, inputs)
+        learnt = sum(text.tokens for text in inputs.texts)
+        report.ok(
+            "texts",
+            f"{count} texts of at most {inputs.longest_text} tokens (ctx = {config.training.ctx}), "
+            f"of which {learnt:,} tokens are learnt; {config.training.epochs} epochs are {steps} "
+            f"optimizer steps",
+        )
+        _report_adapter(config, inputs, report)
+    _check_output(config, report)
+    if inputs is None:
+        report.warning("not looked at", "adapter, memory: they need the model and the texts")
+        return
+    _check_memory(config, inputs, report)
+    with report.step("llama.cpp and trainer"):
+        weights = rollout_weights(config, inputs)
+        engine = stack.enter_context(open_checking_engine(config, weights))
+        _probe(config, inputs, engine, weights, parity_text(inputs.texts[0]), report)
+
+
+def _check_rollouts(
+    config: RolloutConfig, report: CheckReport, stack: ExitStack, sample: int
+) -> None:
+    inputs = _check_inputs(config, report)
+    reward = _check_reward(config, inputs, report, stack)
+    _check_output(config, report)
+    if inputs is None:
+        missing = "adapter, reward, memory, sampler"
+        report.warning("not looked at", f"{missing}: they need the model and the prompts")
+        return
+    _check_memory(config, inputs, report)
+    engine = _check_agreement(config, inputs, report, stack)
+    if sample and engine is not None and reward is not None:
+        _sample(config, inputs, engine, reward, sample, report)
+
+
+def _report_model(config: RunConfig, inputs: ModelInputs, report: CheckReport) -> None:
+    a = inputs.architecture
+    report.ok(
+        "model",
+        f"{config.model.path}: {a.name}, {a.layers} layers of {a.width}, vocabulary "
+        f"{a.vocabulary:,}",
+    )
+
+
+def _report_adapter(config: RunConfig, inputs: ModelInputs, report: CheckReport) -> None:
+    lora = inputs.lora
+    start = f", beginning with {config.lora.init_adapter}" if lora.start is not None else ""
+    report.ok(
+        "adapter",
+        f"rank {lora.rank} on {coverage(inputs)}: {inputs.adapter_size:,} parameters{start}",
+    )
 
 
 def _check_inputs(config: RolloutConfig, report: CheckReport) -> Inputs | None:
     with report.step("model and prompts"):
         inputs = read_inputs(config)
-        a = inputs.architecture
-        report.ok(
-            "model",
-            f"{config.model.path}: {a.name}, {a.layers} layers of {a.width}, vocabulary "
-            f"{a.vocabulary:,}",
-        )
+        _report_model(config, inputs, report)
         longest = inputs.longest_prompt
         answer = config.rollout.sampling.max_new_tokens
         report.ok(
@@ -140,8 +199,7 @@ def _check_inputs(config: RolloutConfig, report: CheckReport) -> Inputs | None:
             f"{len(inputs.prompts)} prompts of at most {longest} tokens; with answers of "
             f"{answer} the longest takes {longest + answer} of ctx = {config.training.ctx}",
         )
-        size = inputs.adapter_size(config.lora.rank)
-        report.ok("adapter", f"rank {config.lora.rank} on {coverage(inputs)}: {size:,} parameters")
+        _report_adapter(config, inputs, report)
         return inputs
     return None
 
@@ -183,7 +241,7 @@ def _terms(reply: RewardReply) -> str:
     return f" (the program {reply.parts[PROGRAM_PART]:g}, the model {reply.parts[PART]:g})"
 
 
-def _check_output(config: RolloutConfig, report: CheckReport) -> None:
+def _check_output(config: RunConfig, report: CheckReport) -> None:
     path = config.output.path
     with report.step("output"):
         check_output(config)
@@ -193,7 +251,7 @@ def _check_output(config: RolloutConfig, report: CheckReport) -> None:
             report.ok("output", str(path))
 
 
-def _check_memory(config: RolloutConfig, inputs: Inputs, report: CheckReport) -> None:
+def _check_memory(config: RunConfig, inputs: AnyInputs, report: CheckReport) -> None:
     parts = estimate(config, inputs)
     total, free = sum(parts.values()), available_bytes()
     words = ", ".join(f"{name} {size // _MIB:,} MiB" for name, size in parts.items())
@@ -213,18 +271,30 @@ def _check_agreement(
         check_fanout(config, inputs)
         weights = rollout_weights(config, inputs)
         engine = stack.enter_context(open_engine(config, inputs, weights))
-        decoder = Decoder(
-            inputs.file, choose_device(config.model.device), context=config.training.ctx
-        )
-        adapter = new_adapter(config, inputs, decoder.device)
-        result = Parity(inputs.prompts[0].tokens, decoder, engine, weights.kind).probe(adapter)
-        report.ok(
-            "sampler and trainer",
-            f"sampling from {weights.kind} weights ({weights.reason}); a random adapter changes "
-            f"both sides by {result.change:.2g} nats a token, and they differ by {result.gap:.2g}",
-        )
+        _probe(config, inputs, engine, weights, inputs.prompts[0].tokens, report)
         return engine
     return None
+
+
+def _probe(
+    config: RunConfig,
+    inputs: ModelInputs,
+    engine: RolloutEngine,
+    weights: RolloutWeights,
+    tokens: Sequence[int],
+    report: CheckReport,
+) -> None:
+    """Compare both sides; afterwards llama.cpp has the adapter that the run begins with."""
+    decoder = Decoder(inputs.file, choose_device(config.model.device), context=config.training.ctx)
+    adapter = new_adapter(config, inputs, decoder.device)
+    result = Parity(tokens, decoder, engine, weights.kind).probe(adapter)
+    hand_over_start(inputs, engine, adapter)
+    verb = "checking" if isinstance(config, SftConfig) else "sampling"
+    report.ok(
+        f"{'llama.cpp' if isinstance(config, SftConfig) else 'sampler'} and trainer",
+        f"{verb} with {weights.kind} weights ({weights.reason}); a random adapter changes "
+        f"both sides by {result.change:.2g} nats a token, and they differ by {result.gap:.2g}",
+    )
 
 
 def _sample(
@@ -235,7 +305,7 @@ def _sample(
     count: int,
     report: CheckReport,
 ) -> None:
-    """Sample from the base, as the first update would, and describe the rewards."""
+    """Sample as the first update would, and describe the rewards."""
     with report.step("reward spread"):
         # The judge costs money, and what it adds is relative within a group: it is not asked here.
         form = (
@@ -245,10 +315,11 @@ def _sample(
         )
         collector = open_collector(config, inputs, engine, reward, form)
         groups = collector.groups(1, count, Stopwatch(), position=0)
+        policy = "the base" if inputs.lora.start is None else "the adapter to begin with"
         if isinstance(config, PpoConfig):
-            spread = describe_answers(groups)
+            spread = describe_answers(groups, policy)
         else:
-            spread = describe_groups(groups)
+            spread = describe_groups(groups, policy)
         cut = float(np.mean([a.truncated for g in groups for a in g.answers]))
         most = config.rollout.sampling.max_new_tokens
         detail = f"{spread.words}; {cut:.0%} of the answers are cut at {most} tokens"

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainer.chat.dataset import read_prompts
 from trainer.chat.messages import Prompt, PromptLine
 from trainer.chat.prompts import open_template, prepare_prompts
+from trainer.chat.texts import DataFormat, Text, prepare_texts, read_data
 from trainer.chat.vocabulary import Vocabulary
-from trainer.config.models import RolloutConfig
+from trainer.config.availability import resolved_params
+from trainer.config.models import RolloutConfig, RunConfig, SftConfig
 from trainer.config.rewards import RolloutSection
+from trainer.config.sft import steps_of
 from trainer.errors import ConfigError, DataError, ModelError
+from trainer.gguf.adapter import AdapterDtype, StoredAdapter, read_adapter
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
@@ -20,24 +25,66 @@ from trainer.reward.protocol import objection
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """The model's file and description, the prompts as tokens, and the tensors to train."""
+class Lora:
+    """The adapter to train: as configured, or as the file has it that the run starts from."""
+
+    rank: int
+    alpha: float
+    dtype: AdapterDtype
+    targets: Sequence[str]
+    start: StoredAdapter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """The model's file and description, and the adapter to train on it."""
 
     file: GgufFile
     architecture: Architecture
+    lora: Lora
+
+    @property
+    def adapter_size(self) -> int:
+        """How many parameters the adapter has."""
+        shapes = [self.file.tensors[name].shape for name in self.lora.targets]
+        return sum(self.lora.rank * (rows + columns) for rows, columns in shapes)
+
+    def params(self, config: RunConfig) -> dict[str, Any]:
+        """`resolved_params`, with what a file to start from brings."""
+        params = resolved_params(config)
+        if self.lora.start is not None:
+            own = {"rank": self.lora.rank, "alpha": self.lora.alpha, "dtype": self.lora.dtype}
+            params["lora"] |= own | {"targets": list(self.lora.targets)}
+        return params
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs(ModelInputs):
+    """What a run that samples reads: the prompts as tokens, too."""
+
     prompts: Sequence[Prompt]
     held_out: Sequence[Prompt]
-    targets: Sequence[str]
 
     @property
     def longest_prompt(self) -> int:
         """In tokens, of those trained on and those held out."""
         return max(len(p.tokens) for p in (*self.prompts, *self.held_out))
 
-    def adapter_size(self, rank: int) -> int:
-        """How many parameters an adapter of ``rank`` on the targets has."""
-        shapes = [self.file.tensors[name].shape for name in self.targets]
-        return sum(rank * (rows + columns) for rows, columns in shapes)
+
+@dataclass(frozen=True, slots=True)
+class TextInputs(ModelInputs):
+    """What a run of SFT reads: the texts as tokens, too."""
+
+    texts: Sequence[Text]
+    held_out: Sequence[Text]
+
+    @property
+    def longest_text(self) -> int:
+        """In tokens, of those trained on and those held out."""
+        return max(text.length for text in (*self.texts, *self.held_out))
+
+
+AnyInputs = Inputs | TextInputs
 
 
 def read_inputs(config: RolloutConfig) -> Inputs:
@@ -45,6 +92,45 @@ def read_inputs(config: RolloutConfig) -> Inputs:
 
     Raises ModelError, DataError, TemplateError or ConfigError, each with the file and the cure.
     """
+    file, architecture = _read_model(config)
+    prompts, held_out = _read_prompts(config)
+    return Inputs(file, architecture, _read_lora(config, architecture), prompts, held_out)
+
+
+def read_text_inputs(config: SftConfig) -> TextInputs:
+    """Read and check the model's header, the targets and every text. Raises as `read_inputs`."""
+    file, architecture = _read_model(config)
+    texts, held_out = _read_texts(config)
+    return TextInputs(file, architecture, _read_lora(config, architecture), texts, held_out)
+
+
+def read_any(config: RunConfig) -> AnyInputs:
+    """What a run of ``config`` reads. Raises as `read_inputs`."""
+    return read_text_inputs(config) if isinstance(config, SftConfig) else read_inputs(config)
+
+
+def planned_updates(config: RunConfig, inputs: AnyInputs) -> int:
+    """How many updates the run has; in SFT one is an optimizer step."""
+    if isinstance(config, SftConfig):
+        assert isinstance(inputs, TextInputs)
+        return config.training.epochs * steps_of(len(inputs.texts))
+    return config.rollout.updates
+
+
+def data_files(config: RunConfig) -> dict[str, Path]:
+    """The files beside the base that decide what is learnt, by the key that names them."""
+    if isinstance(config, SftConfig):
+        files = {"sft.data": config.sft.data}
+    else:
+        files = {f"{config.run.algorithm}.prompts": config.rollout.prompts}
+    if config.evaluation is not None:
+        files["evaluation.data"] = config.evaluation.data
+    if config.lora.init_adapter is not None:
+        files["lora.init_adapter"] = config.lora.init_adapter
+    return files
+
+
+def _read_model(config: RunConfig) -> tuple[GgufFile, Architecture]:
     file = GgufFile(config.model.path)
     architecture = describe(file)
     check_tensors(file, architecture)
@@ -59,15 +145,32 @@ def read_inputs(config: RolloutConfig) -> Inputs:
             f"the {architecture.trained_context} tokens that {file.path.name} was trained for. "
             f"Lower it."
         )
-    prompts, held_out = _read_prompts(config)
-    return Inputs(file, architecture, prompts, held_out, _read_targets(config, architecture))
+    return file, architecture
 
 
-def _read_targets(config: RolloutConfig, architecture: Architecture) -> list[str]:
+def _read_lora(config: RunConfig, architecture: Architecture) -> Lora:
+    section = config.lora
+    if section.init_adapter is not None:
+        return _read_start(config, section.init_adapter, architecture)
     try:
-        return select_targets(architecture, _wanted(config.lora.targets))
+        targets = select_targets(architecture, _wanted(section.targets))
     except ConfigError as error:
         raise ConfigError(f"{config.where('lora.targets')}: {error}") from error
+    return Lora(section.rank, section.alpha, section.dtype, targets)
+
+
+def _read_start(config: RunConfig, path: Path, architecture: Architecture) -> Lora:
+    where = config.where("lora.init_adapter")
+    if not path.is_file():
+        raise ConfigError(
+            f"{where}: {path}: there is no such file. Name the adapter to start from, or leave "
+            f"lora.init_adapter out."
+        )
+    try:
+        stored = read_adapter(path, architecture)
+    except ModelError as error:
+        raise ModelError(f"{where}: {error}") from error
+    return Lora(stored.rank, stored.alpha, stored.dtype, stored.targets, stored)
 
 
 def _wanted(targets: Sequence[str] | str) -> list[str]:
@@ -109,11 +212,39 @@ def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
 
 
 def _lines(config: RolloutConfig, key: str, path: Path) -> list[PromptLine]:
+    _see(config, key, path, "prompts")
+    return read_lines(config.rollout, path)
+
+
+def _see(config: RunConfig, key: str, path: Path, what: str) -> None:
     if not path.is_file():
         raise DataError(
-            f"{config.where(key)}: {path}: there is no such file. Name that of the prompts."
+            f"{config.where(key)}: {path}: there is no such file. Name that of the {what}."
         )
-    return read_lines(config.rollout, path)
+
+
+def _read_texts(config: SftConfig) -> tuple[list[Text], list[Text]]:
+    """The texts to learn, and those held out."""
+    section, evaluation = config.sft, config.evaluation
+    texts = _texts(config, "sft.data", section.data, section.data_format)
+    if evaluation is None:
+        return texts, []
+    held = evaluation.data
+    most = evaluation.max_examples
+    return texts, _texts(config, "evaluation.data", held, section.format_of(held), most)
+
+
+def _texts(
+    config: SftConfig, key: str, path: Path, data_format: DataFormat, most: int | None = None
+) -> list[Text]:
+    _see(config, key, path, "texts")
+    lines = read_data(path, data_format)
+    chosen = [lines[i] for i in evenly_spread(len(lines), most)]
+    with Vocabulary.open(config.model.path) as vocabulary:
+        if data_format == "text":
+            return prepare_texts(path, chosen, None, vocabulary, ctx=config.training.ctx)
+        with open_template(vocabulary, config.model.path) as template:
+            return prepare_texts(path, chosen, template, vocabulary, ctx=config.training.ctx)
 
 
 def evenly_spread(count: int, most: int | None) -> list[int]:
@@ -124,11 +255,11 @@ def evenly_spread(count: int, most: int | None) -> list[int]:
     return [i * count // most for i in range(most)]
 
 
-def coverage(inputs: Inputs) -> str:
+def coverage(inputs: ModelInputs) -> str:
     """Which targets are trained in how many layers, for people."""
     parts = {part: alias for alias, part in ALIASES.items()}
     counts: dict[str, int] = {}
-    for name in inputs.targets:
+    for name in inputs.lora.targets:
         alias = parts[name.split(".")[2]]
         counts[alias] = counts.get(alias, 0) + 1
     layers = inputs.architecture.layers

@@ -8,9 +8,10 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.config.models import PpoConfig, RolloutConfig
+from trainer.config.models import PpoConfig, RolloutConfig, RunConfig, SftConfig
+from trainer.config.sft import TEXTS_PER_STEP
 from trainer.gguf.architecture import Architecture
-from trainer.inputs import Inputs
+from trainer.inputs import AnyInputs, Inputs, TextInputs
 from trainer.rollout.engine import plan_layout
 from trainer.sizing import (
     activation_bytes,
@@ -21,7 +22,7 @@ from trainer.sizing import (
 )
 
 
-def micro_batch_of(config: RolloutConfig, architecture: Architecture) -> int:
+def micro_batch_of(config: RunConfig, architecture: Architecture) -> int:
     """The most tokens in one pass."""
     chosen, training = config.training.micro_batch, config.training
     if chosen == "auto":
@@ -29,7 +30,7 @@ def micro_batch_of(config: RolloutConfig, architecture: Architecture) -> int:
     return chosen
 
 
-def chunk_of(config: RolloutConfig) -> int:
+def chunk_of(config: RunConfig) -> int:
     """How many positions have their logits made at once.
 
     Without chunking all of a pass, which never holds more than the whole batch.
@@ -37,6 +38,8 @@ def chunk_of(config: RolloutConfig) -> int:
     training = config.training
     if training.chunked_cross_entropy:
         return training.ce_chunk_tokens
+    if isinstance(config, SftConfig):
+        return training.ctx * TEXTS_PER_STEP
     return training.ctx * config.rollout.group_size * config.rollout.prompts_per_update
 
 
@@ -55,33 +58,56 @@ def concurrency_of(config: RolloutConfig, inputs: Inputs) -> int:
     return min(chosen, answers)
 
 
-def estimate(config: RolloutConfig, inputs: Inputs) -> dict[str, int]:
+def estimate(config: RunConfig, inputs: AnyInputs) -> dict[str, int]:
     """The bytes of each large part of a run, by the part's name for people."""
-    a, training, section = inputs.architecture, config.training, config.rollout
+    a, training = inputs.architecture, config.training
     rows = min(micro_batch_of(config, a), _longest_step(config, inputs))
-    base = trained_weights_bytes(a)
-    sampled = {"file": inputs.file.path.stat().st_size, "f32": base}
-    exact = not training.fast_sampling_context
     recompute = training.gradient_checkpointing
-    parts = {
-        "base in F32": base,
-        "weights for sampling": sampled.get(training.rollout_weights, base // 2),
-        "sampler's cache": cache_bytes(a, _cells(config, inputs), exact=exact),
+    # The factors, their gradient, and the two moments of AdamW; a copy of those started from.
+    copies = 4 if inputs.lora.start is None or isinstance(config, SftConfig) else 5
+    return {
+        "base in F32": trained_weights_bytes(a),
+        **_of_llama(config, inputs),
         f"one pass of {rows} tokens": activation_bytes(a, rows, recompute=recompute),
         "logits": 4 * min(chunk_of(config), rows) * a.vocabulary,
-        # the factors, their gradient, and the two moments of AdamW
-        "adapter": 4 * 4 * inputs.adapter_size(config.lora.rank),
+        "adapter": 4 * copies * inputs.adapter_size,
+        **_of_rewards(config, a),
     }
+
+
+def _of_llama(config: RunConfig, inputs: AnyInputs) -> dict[str, int]:
+    """What llama.cpp holds, to sample, or in SFT only to check the adapter."""
+    a, training = inputs.architecture, config.training
+    base = trained_weights_bytes(a)
+    sizes = {"file": inputs.file.path.stat().st_size, "f32": base}
+    weights = sizes.get(training.rollout_weights, base // 2)
+    if isinstance(config, SftConfig):
+        return {"weights to check the adapter with": weights}
+    assert isinstance(inputs, Inputs)
+    exact = not training.fast_sampling_context
+    cache = cache_bytes(a, _cells(config, inputs), exact=exact)
+    return {"weights for sampling": weights, "sampler's cache": cache}
+
+
+def _of_rewards(config: RunConfig, a: Architecture) -> dict[str, int]:
+    """What is there because answers are scored and valued."""
+    parts: dict[str, int] = {}
+    if isinstance(config, SftConfig):
+        return parts
     if isinstance(config, PpoConfig) and config.ppo.critic.enabled:
         parts["critic's features"] = _feature_bytes(config, a)
-    if section.reward_model is not None:
-        parts["reward model"] = 4 * _parameters(section.reward_model.path)
+    if config.rollout.reward_model is not None:
+        parts["reward model"] = 4 * _parameters(config.rollout.reward_model.path)
     return parts
 
 
-def _longest_step(config: RolloutConfig, inputs: Inputs) -> int:
-    """The tokens that an optimizer step computes at most: a group, or its share of a batch of
-    answers that each have a prompt of their own."""
+def _longest_step(config: RunConfig, inputs: AnyInputs) -> int:
+    """The tokens that an optimizer step computes at most: a group, its share of a batch of answers
+    that each have a prompt of their own, or its texts."""
+    if isinstance(config, SftConfig):
+        assert isinstance(inputs, TextInputs)
+        return min(TEXTS_PER_STEP, len(inputs.texts)) * inputs.longest_text
+    assert isinstance(inputs, Inputs)
     longest = config.rollout.sampling.max_new_tokens
     if isinstance(config, PpoConfig):
         answers = -(-config.ppo.rollout_batch_size // config.ppo.minibatches)

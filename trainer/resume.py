@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.checkpoint.file import State
-from trainer.checkpoint.identity import Identity, differences, digest, identity, lengthened
+from trainer.checkpoint.identity import (
+    Identity,
+    differences,
+    digest,
+    identity,
+    length_key,
+    lengthened,
+)
 from trainer.checkpoint.store import Store, find
-from trainer.config.availability import resolved_params
-from trainer.config.models import RolloutConfig
+from trainer.config.models import RunConfig, SftConfig
 from trainer.errors import ConfigError
-from trainer.inputs import Inputs
+from trainer.inputs import AnyInputs, data_files, planned_updates
 
 NEWEST = "newest"
 _KEPT_WITHOUT_SECTION = 2
@@ -28,7 +34,7 @@ class Resumed:
     remarks: list[str]
 
 
-def checkpoint_folder(config: RolloutConfig) -> Path:
+def checkpoint_folder(config: RunConfig) -> Path:
     """Where the run's checkpoints are: as configured, or beside its output."""
     section = config.checkpoint
     if section is not None and section.directory is not None:
@@ -37,7 +43,7 @@ def checkpoint_folder(config: RolloutConfig) -> Path:
     return output.with_name(f"{output.stem}.checkpoints")
 
 
-def open_store(config: RolloutConfig) -> Store:
+def open_store(config: RunConfig) -> Store:
     section = config.checkpoint
     return Store(
         checkpoint_folder(config),
@@ -46,17 +52,14 @@ def open_store(config: RolloutConfig) -> Store:
     )
 
 
-def identity_of(config: RolloutConfig, inputs: Inputs) -> Callable[[], Identity]:
-    """What makes the run the one it is. The prompts are looked at now, while they are what was
-    read; the model, which takes a while, when the result is called. Both raise OSError."""
-    paths = {f"{config.run.algorithm}.prompts": config.rollout.prompts}
-    if config.evaluation is not None:
-        paths["evaluation.data"] = config.evaluation.data
-    files = {key: digest(path) for key, path in paths.items()}
-    return lambda: identity(resolved_params(config), model=inputs.file.digest(), files=files)
+def identity_of(config: RunConfig, inputs: AnyInputs) -> Callable[[], Identity]:
+    """What makes the run the one it is. The data is looked at now, while it is what was read; the
+    model, which takes a while, when the result is called. Both raise OSError."""
+    files = {key: digest(path) for key, path in data_files(config).items()}
+    return lambda: identity(inputs.params(config), model=inputs.file.digest(), files=files)
 
 
-def resume(config: RolloutConfig, inputs: Inputs, place: Path | None) -> Resumed | None:
+def resume(config: RunConfig, inputs: AnyInputs, place: Path | None) -> Resumed | None:
     """The checkpoint at ``place`` (a file or a folder), or that of ``checkpoint.resume_from``; None
     where neither asks for one.
 
@@ -75,15 +78,23 @@ def resume(config: RolloutConfig, inputs: Inputs, place: Path | None) -> Resumed
             f"{path}: is a checkpoint of another run. Different are\n{lines}\nSet them back, or "
             f"start afresh without resuming."
         )
+    planned, unit = planned_updates(config, inputs), length_key(now).partition(".")[2]
+    if planned < state["update"]:
+        raise ConfigError(
+            f"{config.where(length_key(now))}: {path} is after update {state['update']} already. "
+            f"Ask for at least as many updates{_in_epochs(config, planned)}."
+        )
     if lengths := lengthened(state["identity"], now):
         before, after = lengths
-        if after < state["update"]:
-            raise ConfigError(
-                f"{config.where(f'{config.run.algorithm}.updates')}: {path} is after update "
-                f"{state['update']} already. Ask for at least as many updates."
-            )
         remarks.append(
-            f"the run was planned with {before} updates and now has {after}: a learning rate that "
+            f"the run was planned with {before} {unit} and now has {after}: a learning rate that "
             f"follows a schedule takes the new one from here on"
         )
     return Resumed(path, state["update"], state["loop"], remarks)
+
+
+def _in_epochs(config: RunConfig, planned: int) -> str:
+    """What a number of updates is in SFT, whose length is told in epochs."""
+    if not isinstance(config, SftConfig):
+        return ""
+    return f" (training.epochs = {config.training.epochs} are {planned})"

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import platform
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from trainer.agreement import Agreement
-from trainer.config import (
-    RolloutConfig,
-    RunConfig,
-    SftConfig,
-    notes,
-    refuse_unavailable,
-    resolved_params,
-)
-from trainer.errors import ConfigError, RetrogradError
+from trainer.config import RunConfig, notes, refuse_unavailable
+from trainer.errors import RetrogradError
 from trainer.export import ExportRefusedError, write_checked
-from trainer.inputs import Inputs, coverage, read_inputs
+from trainer.inputs import AnyInputs, TextInputs, coverage, planned_updates, read_any
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
+from trainer.opening.checks import check_before_run
+from trainer.opening.parts import Session
 from trainer.resume import Resumed, resume
 from trainer.rollout.continuous import RolloutStopped
-from trainer.session import Session, check_fanout, check_output, check_reward_model, open_session
+from trainer.session import open_session
 
 
 def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None) -> Outcome:
@@ -40,12 +35,8 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
     a run ends that has started, the monitor hears of it.
     """
     refuse_unavailable(config)
-    if isinstance(config, SftConfig):
-        raise ConfigError(f"{config.source}: only GRPO and PPO can be run.")
-    inputs = read_inputs(config)
-    check_fanout(config, inputs)
-    check_output(config)
-    check_reward_model(config)
+    inputs = read_any(config)
+    check_before_run(config, inputs)
     resumed = resume(config, inputs, resume_from)
     monitor.run_started(_info(config, inputs, resumed))
     outcome = Outcome("failed", 0, None, "ended before it could train")
@@ -56,7 +47,7 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
             for remark in resumed.remarks if resumed else ():
                 monitor.event(Event("warning", "resume", remark))
             session = open_session(config, inputs, monitor, stack, resumed)
-            outcome, raised = _train(config, session, monitor)
+            outcome, raised = _Ending(config, inputs, session, monitor).train()
             outcome = replace(outcome, findings=session.loop.guide.findings())
     except BaseException as error:
         # Raised while opening or closing: what a training run brought is not lost by it.
@@ -70,85 +61,101 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
     return outcome
 
 
-def _train(
-    config: RolloutConfig, session: Session, monitor: Monitor
-) -> tuple[Outcome, BaseException | None]:
-    """How the run ended, and what has to be raised once everything is closed: an interrupt, or an
-    error that is retrograd's own."""
-    try:
-        # A wish that was met: the run then ends as one that stopped between updates.
-        with suppress(RolloutStopped):
-            session.loop.train()
-        return _ended(config, session, monitor), None
-    except RetrogradError as error:
-        return _failed(config, session, error), None
-    except BaseException as error:  # noqa: BLE001  (kept, and raised by the caller)
-        return _failed(config, session, error), error
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How an open run goes on to its end."""
 
+    config: RunConfig
+    inputs: AnyInputs
+    session: Session
+    monitor: Monitor
 
-def _ended(config: RolloutConfig, session: Session, monitor: Monitor) -> Outcome:
-    """Export, and check what was exported."""
-    updates = session.loop.completed
-    whole = session.loop.finished
-    if session.loop.trained == 0:
-        why = "no answer carried signal in any update" if updates else "no update was completed"
-        message = f"{why}, so there is nothing to export"
-        return Outcome("failed" if whole else "stopped", updates, None, message)
-    path = config.output.path
-    agreement = _export(config, session)
-    monitor.event(
-        Event(
-            "info",
-            "export_checked",
-            f"llama.cpp computes what was trained: log-probabilities changed by "
-            f"{agreement.change:.2g} nats from the base, and the two sides differ by "
-            f"{agreement.gap:.2g}",
-            data={"change": agreement.change, "gap": agreement.gap},
+    def train(self) -> tuple[Outcome, BaseException | None]:
+        """How the run ended, and what has to be raised once everything is closed: an interrupt, or
+        an error that is retrograd's own."""
+        try:
+            # A wish that was met: the run then ends as one that stopped between updates.
+            with suppress(RolloutStopped):
+                self.session.loop.train()
+            return self._ended(), None
+        except RetrogradError as error:
+            return self._failed(error), None
+        except BaseException as error:  # noqa: BLE001  (kept, and raised by the caller)
+            return self._failed(error), error
+
+    def _ended(self) -> Outcome:
+        """Export, and check what was exported."""
+        updates = self.session.loop.completed
+        whole = self.session.loop.finished
+        if self.session.loop.trained == 0:
+            why = "no answer carried signal in any update" if updates else "no update was completed"
+            message = f"{why}, so there is nothing to export"
+            return Outcome("failed" if whole else "stopped", updates, None, message)
+        agreement = self._export()
+        self.monitor.event(
+            Event(
+                "info",
+                "export_checked",
+                f"llama.cpp computes what was trained: log-probabilities changed by "
+                f"{agreement.change:.2g} nats from the base, and the two sides differ by "
+                f"{agreement.gap:.2g}",
+                data={"change": agreement.change, "gap": agreement.gap},
+            )
         )
-    )
-    status: Literal["completed", "stopped"] = "completed" if whole else "stopped"
-    return Outcome(status, updates, str(path), f"{status} after {updates} updates")
+        status: Literal["completed", "stopped"] = "completed" if whole else "stopped"
+        path = str(self.config.output.path)
+        return Outcome(status, updates, path, f"{status} after {updates} updates")
+
+    def _failed(self, error: BaseException) -> Outcome:
+        updates, message = self.session.loop.completed, _words(error)
+        status = _status(error)
+        if self.session.loop.trained == 0 or isinstance(error, ExportRefusedError):
+            return Outcome(status, updates, None, message)
+        path = self.config.output.path
+        try:
+            self._export()
+        except RetrogradError as second:
+            return Outcome(status, updates, None, f"{message}\n{second}")
+        saved = f"The adapter of update {updates}, the last completed one, is in {path}."
+        return Outcome(status, updates, str(path), f"{message}\n{saved}")
+
+    def _export(self) -> Agreement:
+        """Write the adapter to the output's path once llama.cpp computes with it what torch
+        does."""
+        adapter, parity = self.session.adapter, self.session.parity
+        return write_checked(
+            self.config.output.path,
+            adapter,
+            dtype=self.inputs.lora.dtype,
+            check=lambda candidate: parity.compare(adapter, candidate),
+        )
 
 
-def _failed(config: RolloutConfig, session: Session, error: BaseException) -> Outcome:
-    updates, message = session.loop.completed, _words(error)
-    status = _status(error)
-    if session.loop.trained == 0 or isinstance(error, ExportRefusedError):
-        return Outcome(status, updates, None, message)
-    path = config.output.path
-    try:
-        _export(config, session)
-    except RetrogradError as second:
-        return Outcome(status, updates, None, f"{message}\n{second}")
-    saved = f"The adapter of update {updates}, the last completed one, is in {path}."
-    return Outcome(status, updates, str(path), f"{message}\n{saved}")
-
-
-def _export(config: RolloutConfig, session: Session) -> Agreement:
-    """Write the adapter to the output's path once llama.cpp computes with it what torch does."""
-    return write_checked(
-        config.output.path,
-        session.adapter,
-        dtype=config.lora.dtype,
-        check=lambda candidate: session.parity.compare(session.adapter, candidate),
-    )
-
-
-def _info(config: RolloutConfig, inputs: Inputs, resumed: Resumed | None) -> RunInfo:
-    a = inputs.architecture
+def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None) -> RunInfo:
+    a, lora = inputs.architecture, inputs.lora
     types = ", ".join(f"{n} × {t}" for t, n in inputs.file.type_counts().items())
+    if isinstance(inputs, TextInputs):
+        learnt = sum(text.tokens for text in inputs.texts)
+        data = {
+            "texts": f"{len(inputs.texts)}, at most {inputs.longest_text} tokens; {learnt:,} "
+            "tokens are learnt"
+        }
+    else:
+        data = {"prompts": f"{len(inputs.prompts)}, at most {inputs.longest_prompt} tokens"}
+    start = {"begins with": str(config.lora.init_adapter)} if lora.start is not None else {}
     return RunInfo(
         name=config.run.name,
         algorithm=config.run.algorithm,
         model=str(config.model.path),
         output=str(config.output.path),
-        updates=config.rollout.updates,
-        params=resolved_params(config),
+        updates=planned_updates(config, inputs),
+        params=inputs.params(config),
         facts={
             "model": f"{config.model.path.name}: {a.name}, {a.layers} layers of {a.width}, {types}",
-            "adapter": f"rank {config.lora.rank} on {coverage(inputs)}: "
-            f"{inputs.adapter_size(config.lora.rank):,} parameters",
-            "prompts": f"{len(inputs.prompts)}, at most {inputs.longest_prompt} tokens",
+            "adapter": f"rank {lora.rank} on {coverage(inputs)}: {inputs.adapter_size:,} "
+            "parameters",
+            **start,
+            **data,
             "torch": f"{torch.__version__} on {platform.machine()}",
         }
         | ({"resumed": f"after update {resumed.update}, from {resumed.path}"} if resumed else {}),

@@ -26,12 +26,12 @@ class Spread:
     examples: list[str]
 
 
-def describe_groups(groups: Sequence[Group]) -> Spread:
-    """For GRPO, which compares the answers of a group. The examples are the best and the worst of
-    the first groups."""
+def describe_groups(groups: Sequence[Group], policy: str = "the base") -> Spread:
+    """For GRPO, which compares the answers of a group; ``policy`` is what gave them.
+    The examples are the best and the worst of the first groups."""
     share = sum(g.trainable for g in groups) / len(groups)
     words = (
-        f"{len(groups)} groups of {len(groups[0].answers)} from the base: {_range(groups)}; "
+        f"{len(groups)} groups of {len(groups[0].answers)} from {policy}: {_range(groups)}; "
         f"{share:.0%} of the groups carry signal"
     )
     advice = ""
@@ -51,7 +51,7 @@ def describe_groups(groups: Sequence[Group]) -> Spread:
     return Spread(words, advice, examples)
 
 
-def describe_answers(episodes: Sequence[Group]) -> Spread:
+def describe_answers(episodes: Sequence[Group], policy: str = "the base") -> Spread:
     """For PPO, which compares the answers of a batch, one to a prompt. The examples are the best
     of them, the worst and the one in the middle."""
     rewards = torch.cat([e.rewards for e in episodes])
@@ -65,7 +65,7 @@ def describe_answers(episodes: Sequence[Group]) -> Spread:
         for which, i in chosen
     ]
     count = "1 answer" if len(order) == 1 else f"{len(order)} answers"
-    words = f"{count} from the base: {_range(episodes)}"
+    words = f"{count} from {policy}: {_range(episodes)}"
     return Spread(words, _advice_for_batch(rewards), examples)
 
 

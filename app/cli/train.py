@@ -59,7 +59,7 @@ def train(
     with reported(debug):
         from app.overrides import with_seed
         from app.watched import run_watched
-        from trainer.config import Overrides, SftConfig, load_config, refuse_unavailable
+        from trainer.config import Overrides, load_config, refuse_unavailable
         from trainer.errors import ConfigError
 
         loaded = load_config(config, Overrides(model=model, output=output, name=name))
@@ -68,10 +68,8 @@ def train(
         refuse_unavailable(loaded)
         if checkpoint is not None and not resume:
             raise ConfigError(f"{checkpoint}: write --resume before it, to go on from there.")
-        if resume and isinstance(loaded, SftConfig):
-            raise ConfigError(f"{config}: only GRPO and PPO runs can be resumed.")
         place = checkpoint
-        if resume and place is None and not isinstance(loaded, SftConfig):
+        if resume and place is None:
             from trainer.resume import checkpoint_folder  # loads torch
 
             place = checkpoint_folder(loaded)

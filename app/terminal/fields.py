@@ -20,6 +20,14 @@ def _always(algorithm: str, keys: Mapping[str, Any]) -> bool:  # noqa: ARG001
     return True
 
 
+def _is_sampled(algorithm: str, keys: Mapping[str, Any]) -> bool:  # noqa: ARG001
+    return algorithm != "sft"
+
+
+def _has_texts(algorithm: str, keys: Mapping[str, Any]) -> bool:  # noqa: ARG001
+    return algorithm == "sft"
+
+
 def _has_groups(algorithm: str, keys: Mapping[str, Any]) -> bool:  # noqa: ARG001
     return algorithm == "grpo"
 
@@ -54,7 +62,30 @@ class Field:
 
 
 _FIELDS: tuple[Field, ...] = (
-    Field("reward/mean", "reward", "reward", 6, text.score),
+    Field("reward/mean", "reward", "reward", 6, text.score, shown=_is_sampled),
+    Field(
+        "sft/loss",
+        "loss",
+        "loss",
+        6,
+        text.score,
+        meaning="mean over the tokens that the step learns of −log p, in nats",
+        shown=_has_texts,
+    ),
+    Field(
+        "sft/epoch",
+        "epoch",
+        "epoch",
+        5,
+        text.hundredths,
+        rank=1,
+        meaning="how often each text has been learnt",
+        shown=_has_texts,
+    ),
+    Field("sft/tokens", "tokens", "tok", 6, text.length, rank=3, shown=_has_texts),
+    Field(
+        "optimizer/learning_rate", "learning rate", "lr", 7, text.short, rank=2, shown=_has_texts
+    ),
     Field(
         "batch/zero_std_group_fraction",
         "dead groups",
@@ -85,6 +116,7 @@ _FIELDS: tuple[Field, ...] = (
         text.percent,
         high=0.5,
         meaning="share of tokens that the clip range holds back",
+        shown=_is_sampled,
     ),
     Field(
         "policy/approx_kl",
@@ -94,6 +126,7 @@ _FIELDS: tuple[Field, ...] = (
         text.short,
         meaning="how far the policy has moved from the one that wrote the answers, as the last "
         "pass over them found it, in nats per token",
+        shown=_is_sampled,
     ),
     Field(
         "policy/kl_per_answer",
@@ -107,7 +140,7 @@ _FIELDS: tuple[Field, ...] = (
         "answer",
         shown=_has_anchor,
     ),
-    Field("completions/length_mean", "length", "len", 4, text.length, rank=1),
+    Field("completions/length_mean", "length", "len", 4, text.length, rank=1, shown=_is_sampled),
     Field(
         "completions/truncation_fraction",
         "cut off",
@@ -117,6 +150,7 @@ _FIELDS: tuple[Field, ...] = (
         rank=3,
         high=0.5,
         meaning="answers stopped by max_new_tokens",
+        shown=_is_sampled,
     ),
 )
 

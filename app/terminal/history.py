@@ -1,22 +1,25 @@
-"""What a run has shown so far: the rewards, the pace and the time left."""
+"""What a run has shown so far: the rewards or losses, the pace and the time left."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from trainer.monitor import RunInfo, Stage, UpdateStatus
 
 STAGES: tuple[Stage, ...] = ("generate", "reward", "score", "train")
 TIMED = ("generate", "reward", "judge", "score", "train", "swap")
+SAYS_IF_IT_LEARNS = ("reward/mean", "sft/loss")
 _PACE = 5  # updates over which the pace is averaged
 _FIRST_GUESS: Mapping[Stage, float] = {"generate": 0.5, "reward": 0.05, "score": 0.1, "train": 0.35}
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
-    """One finished update. ``change`` is the reward's, against the update before."""
+    """One finished update. ``change`` is that of the reward, or of the loss in SFT, against the
+    update before."""
 
     update: int
     total: int
@@ -32,23 +35,26 @@ class UpdateRow:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRow:
-    """The policy after ``update`` (0: before the first), measured on ``prompts`` held-out prompts.
-    ``change`` is the reward's, against the evaluation before."""
+    """The policy after ``update`` (0: before the first), measured on ``count`` held-out prompts or
+    texts. ``figure`` is their reward, or their loss; ``change`` is its, against the evaluation
+    before."""
 
     update: int
-    prompts: int
-    reward: float
+    count: int
+    figure: float
     change: float | None
+    of: Literal["reward", "loss"] = "reward"
 
 
 @dataclass(slots=True)
 class RunHistory:
-    """``checkpoint`` is the file of the last one that was saved."""
+    """``figures`` are the rewards so far, or the losses of SFT; ``checkpoint`` is the file of the
+    last one that was saved."""
 
     info: RunInfo
     clock: Callable[[], float]
     started: float = field(init=False)
-    rewards: list[float] = field(default_factory=list)
+    figures: list[float] = field(default_factory=list)
     evaluations: list[EvaluationRow] = field(default_factory=list)
     checkpoint: str | None = None
     finished_updates: int = field(init=False)
@@ -60,7 +66,23 @@ class RunHistory:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        if self.info.algorithm == "sft":
+            self._shares = {"generate": 0.0, "reward": 0.0, "score": 0.0, "train": 1.0}
         self.finished_updates = self.info.resumed_from_update or 0
+
+    @property
+    def followed(self) -> str:
+        """The metric that says whether the run learns."""
+        return SAYS_IF_IT_LEARNS[self.info.algorithm == "sft"]
+
+    @property
+    def followed_name(self) -> str:
+        return "loss" if self.info.algorithm == "sft" else "reward"
+
+    @property
+    def _first_stage(self) -> Stage:
+        """With which an update begins."""
+        return "train" if self.info.algorithm == "sft" else "generate"
 
     @property
     def elapsed(self) -> float:
@@ -72,28 +94,30 @@ class RunHistory:
             self._ends.append(self.clock())  # the first update begins here, not with the loading
         self.stage, self.stage_done, self.stage_total = stage, done, total
         if stage == "prepare" and loaded:
-            self.stage, self.stage_done, self.stage_total = "generate", 0, 0
+            self.stage, self.stage_done, self.stage_total = self._first_stage, 0, 0
 
     def add(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> UpdateRow:
-        reward = values.get("reward/mean")
-        change = reward - self.rewards[-1] if reward is not None and self.rewards else None
-        if reward is not None and math.isfinite(reward):
-            self.rewards.append(reward)
+        figure = values.get(self.followed)
+        change = figure - self.figures[-1] if figure is not None and self.figures else None
+        if figure is not None and math.isfinite(figure):
+            self.figures.append(figure)
         row = UpdateRow(update, self.info.updates, status, values, change)
         self.finished_updates = update
         self._ends.append(self.clock())
         self._learn_shares(row)
-        self.stage, self.stage_done, self.stage_total = "generate", 0, 0
+        self.stage, self.stage_done, self.stage_total = self._first_stage, 0, 0
         return row
 
     def evaluated(self, update: int, prompts: int, values: Mapping[str, float]) -> EvaluationRow:
-        reward = values["eval/mean_reward"]
-        change = reward - self.evaluations[-1].reward if self.evaluations else None
-        row = EvaluationRow(update, prompts, reward, change)
+        is_loss = "eval/loss" in values
+        figure = values["eval/loss" if is_loss else "eval/mean_reward"]
+        change = figure - self.evaluations[-1].figure if self.evaluations else None
+        count = int(values["eval/texts"]) if is_loss else prompts
+        row = EvaluationRow(update, count, figure, change, "loss" if is_loss else "reward")
         self.evaluations.append(row)
         if len(self._ends) == 1:
             self._ends = [self.clock()]  # the first update begins now
-        self.stage, self.stage_done, self.stage_total = "generate", 0, 0
+        self.stage, self.stage_done, self.stage_total = self._first_stage, 0, 0
         return row
 
     def fraction_done(self) -> float:
@@ -110,12 +134,12 @@ class RunHistory:
         return max(0.0, each * (self.info.updates - self.finished_updates) - since_last)
 
     def first_and_last(self) -> tuple[float, float, int] | None:
-        """Mean reward over the first and over the last updates, and how many those are: five, or
-        half of a shorter run."""
-        count = min(5, len(self.rewards) // 2)
+        """Mean of `followed` over the first and over the last updates, and how many those are:
+        five, or half of a shorter run."""
+        count = min(5, len(self.figures) // 2)
         if count == 0:
             return None
-        return sum(self.rewards[:count]) / count, sum(self.rewards[-count:]) / count, count
+        return sum(self.figures[:count]) / count, sum(self.figures[-count:]) / count, count
 
     def _within(self) -> float:
         if self.stage not in STAGES:

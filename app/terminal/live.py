@@ -129,7 +129,8 @@ class LivePrinter:
         grid.add_column(width=26, no_wrap=True)
         done, total = history.stage_done, history.stage_total
         stage_bar = ProgressBar(total=max(1, total), completed=done, complete_style="cyan")
-        unit = _UNITS.get(history.stage, "answers")
+        sft = history.info.algorithm == "sft"
+        unit = _UNITS.get(history.stage, "texts" if sft else "answers")
         if history.stage == "score" and history.info.algorithm == "grpo":
             unit = "groups"
         count = f"{done}/{total} {unit}" if total else ""
@@ -139,7 +140,7 @@ class LivePrinter:
             now = min(history.finished_updates + 1, history.info.updates)
             label = f" {now}/{history.info.updates}"
             grid.add_row(label, run_bar, Text(_time_left(history), "dim"))
-        return Group(grid, *_reward_trace(history, self._console.width - 40))
+        return Group(grid, *_trace(history, self._console.width - 40))
 
 
 def _time_left(history: RunHistory) -> str:
@@ -149,19 +150,20 @@ def _time_left(history: RunHistory) -> str:
     return f"about {text.duration(left)} left"
 
 
-def _reward_trace(history: RunHistory, cells: int) -> list[Text]:
-    """The rewards so far as a row of little bars, each the mean of as many updates as it takes."""
-    rewards = history.rewards
-    if len(rewards) < 2 or cells < 8:
+def _trace(history: RunHistory, cells: int) -> list[Text]:
+    """The rewards or losses so far as a row of little bars, each the mean of as many updates as it
+    takes."""
+    figures = history.figures
+    if len(figures) < 2 or cells < 8:
         return []
-    per_cell = -(-len(rewards) // cells)
-    chunks = [rewards[i : i + per_cell] for i in range(0, len(rewards), per_cell)]
+    per_cell = -(-len(figures) // cells)
+    chunks = [figures[i : i + per_cell] for i in range(0, len(figures), per_cell)]
     means = [sum(chunk) / len(chunk) for chunk in chunks]
     low, high = min(means), max(means)
     step = (high - low) / (len(_SPARKS) - 1) or 1.0
     sparks = "".join(_SPARKS[round((mean - low) / step)] for mean in means)
-    ends = f"  {text.score(rewards[0])} → {text.score(rewards[-1])}"
-    return [Text.assemble(" reward        ", (sparks, "green"), (ends, "dim"))]
+    ends = f"  {text.score(figures[0])} → {text.score(figures[-1])}"
+    return [Text.assemble(f" {history.followed_name:<14}", (sparks, "green"), (ends, "dim"))]
 
 
 def _sample_line(corner: str, label: str, reward: str, content: str, cells: int) -> Text:

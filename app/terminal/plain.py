@@ -7,7 +7,7 @@ from typing import TextIO
 
 from app import text
 from app.terminal.fields import UPDATE_SECONDS, Field, fields_of, legend
-from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
+from app.terminal.history import SAYS_IF_IT_LEARNS, EvaluationRow, RunHistory, UpdateRow
 from app.terminal.samples import Sample, answer_text
 from app.terminal.summary import Summary
 from trainer.monitor import Event
@@ -70,8 +70,9 @@ class PlainPrinter:
 def evaluation_line(row: EvaluationRow) -> str:
     when = f"after update {row.update}" if row.update else "before the first update"
     change = "" if row.change is None else f" ({text.signed(row.change)})"
-    prompts = "1 prompt" if row.prompts == 1 else f"{row.prompts} prompts"
-    return f"held-out reward {when}: {text.score(row.reward)}{change}, {prompts}"
+    noun = "prompt" if row.of == "reward" else "text"
+    many = f"1 {noun}" if row.count == 1 else f"{row.count} {noun}s"
+    return f"held-out {row.of} {when}: {text.score(row.figure)}{change}, {many}"
 
 
 def plain_line(row: UpdateRow, fields: Sequence[Field]) -> str:
@@ -81,7 +82,7 @@ def plain_line(row: UpdateRow, fields: Sequence[Field]) -> str:
         value = row.values.get(field.key)
         if value is not None:
             parts.append(f"{field.title} {field.write(value)}")
-        if field.key == "reward/mean" and row.change is not None and parts:
+        if field.key in SAYS_IF_IT_LEARNS and row.change is not None and parts:
             parts[-1] += f" ({text.signed(row.change)})"
     return f"update {row.update}/{row.total}{skipped}: " + ", ".join([*parts, *_time(row)])
 

@@ -1,4 +1,4 @@
-"""The last word on a run: did the reward move, where is the adapter, how is it used."""
+"""The last word on a run: did the reward or the loss move, where is the adapter, how is it used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def headline(history: RunHistory, outcome: Outcome) -> str:
 def summary_rows(
     history: RunHistory, outcome: Outcome, observe_file: Path | None
 ) -> list[SummaryRow]:
-    rows = [_reward(history)] if history.rewards else []
+    rows = [_followed(history)] if history.figures else []
     if history.evaluations:
         rows.append(_held_out(history.evaluations))
     if outcome.output is None:
@@ -65,26 +65,28 @@ def shown_path(path: Path) -> str:
     return neutralise(min(os.path.relpath(absolute), absolute, key=len))
 
 
-def _reward(history: RunHistory) -> SummaryRow:
+def _followed(history: RunHistory) -> SummaryRow:
     ends = history.first_and_last()
     if ends is None:
-        return "reward", score(history.rewards[-1])
+        return history.followed_name, score(history.figures[-1])
     first, last, count = ends
     each = (
         f"mean of the first {count} updates → of the last {count}" if count > 1 else "first → last"
     )
-    return "reward", f"{score(first)} → {score(last)} ({signed(last - first)}), {each}"
+    return history.followed_name, f"{score(first)} → {score(last)} ({signed(last - first)}), {each}"
 
 
 def _held_out(evaluations: Sequence[EvaluationRow]) -> SummaryRow:
     """The best is the first one that no other exceeds."""
-    first, last = evaluations[0].reward, evaluations[-1].reward
+    first, last = evaluations[0].figure, evaluations[-1].figure
+    title = "held-out" if evaluations[0].of == "reward" else "held-out loss"
     if len(evaluations) == 1:
-        return "held-out", score(last)
-    best = max(evaluations, key=lambda row: row.reward)
+        return title, score(last)
+    choose = min if evaluations[0].of == "loss" else max
+    best = choose(evaluations, key=lambda row: row.figure)
     where = f"after update {best.update}" if best.update else "before the first update"
     change = f"{score(first)} → {score(last)} ({signed(last - first)}), first → last"
-    return "held-out", f"{change}; best {score(best.reward)} {where}"
+    return title, f"{change}; best {score(best.figure)} {where}"
 
 
 def _result(info: RunInfo, output: Path) -> list[SummaryRow]:

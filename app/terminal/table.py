@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from app.terminal.fields import UPDATE_SECONDS, Field, fields_of, own_keys
-from app.terminal.history import TIMED, UpdateRow
+from app.terminal.history import SAYS_IF_IT_LEARNS, TIMED, UpdateRow
 from app.text import score, seconds, signed
 from trainer.monitor import RunInfo
 
@@ -41,7 +41,7 @@ class Columns:
         cells = [Text("update".rjust(self.update_width))]
         for field in self.fields:
             cells.append(Text(self._title(field).rjust(self._width(field))))
-            if field.key == "reward/mean":
+            if field.key in SAYS_IF_IT_LEARNS:
                 cells.append(Text("change".rjust(_CHANGE_WIDTH)))
         cells.append(Text("time".rjust(5)))
         if self.stages:
@@ -52,7 +52,7 @@ class Columns:
         cells = [Text(f"{row.update}/{row.total}".rjust(self.update_width), "bold")]
         for field in self.fields:
             cells.append(self._cell(field, row))
-            if field.key == "reward/mean":
+            if field.key in SAYS_IF_IT_LEARNS:
                 cells.append(_change(row))
         cells.append(Text(_written(row.values.get(UPDATE_SECONDS), seconds).rjust(5)))
         if self.stages:
@@ -99,6 +99,8 @@ def fit(info: RunInfo, width: int) -> Columns:
     """The richest layout for the updates of a run that is at most ``width`` columns wide."""
     present = fields_of(info)
     stages = tuple(name for name in TIMED if name != "judge" or own_keys(info).get("judge"))
+    if info.algorithm == "sft":
+        stages = ()  # its updates have one
     update_width = max(len("update"), len(f"{info.updates}/{info.updates}"))
     layouts = [
         Columns(
@@ -130,7 +132,8 @@ def _change(row: UpdateRow) -> Text:
         return Text("skipped", "yellow")
     if row.change is None:
         return Text(" " * _CHANGE_WIDTH)
-    style = "green" if row.change > 0 else "red" if row.change < 0 else "dim"
+    gain = -row.change if "sft/loss" in row.values else row.change
+    style = "green" if gain > 0 else "red" if gain < 0 else "dim"
     return Text(signed(row.change).rjust(_CHANGE_WIDTH), style)
 
 

@@ -160,6 +160,23 @@ def write_prompts(path: Path, count: int, rng: random.Random) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def write_sums(learnt: Path, held_out: Path, rng: random.Random) -> None:
+    """All 100 sums as chat lines with the right number alone for an answer: 80 to learn from, 20
+    held out."""
+    sums = [(a, b) for a in range(10) for b in range(10)]
+    rng.shuffle(sums)
+    lines = []
+    for a, b in sums:
+        question = rng.choice(PHRASINGS).format(a=a, b=b)
+        messages = [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": str(a + b)},
+        ]
+        lines.append(json.dumps({"messages": messages}) + "\n")
+    learnt.write_text("".join(lines[:80]), encoding="utf-8")
+    held_out.write_text("".join(lines[80:]), encoding="utf-8")
+
+
 # --- model --------------------------------------------------------------------------------------
 
 
@@ -342,6 +359,11 @@ def main() -> None:
     path = options.out / "tiny.gguf"
     write_model(path, model, vocabulary)
     write_prompts(options.out / "prompts.jsonl", 64, random.Random(options.seed))
+    write_sums(
+        options.out / "sums.jsonl",
+        options.out / "sums_held_out.jsonl",
+        random.Random(options.seed),
+    )
     print(f"right and bare at temperature 1: {accuracy(model, vocabulary):.3f}")
     print(f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}")
 

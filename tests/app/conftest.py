@@ -56,6 +56,12 @@ def ppo_info(info) -> RunInfo:
 
 
 @pytest.fixture
+def sft_info(info) -> RunInfo:
+    """A run of SFT as long."""
+    return dataclasses.replace(info, algorithm="sft", params={"sft": {"shuffle": True}})
+
+
+@pytest.fixture
 def group() -> Callable[..., GroupRecord]:
     """A group from (text, reward) pairs."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.config import load_config, refuse_unavailable
+from trainer.config import SftConfig, load_config, refuse_unavailable
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -60,6 +60,7 @@ def test_the_pages_that_show_a_whole_file_are_these():
         "docs/configuration.md",
         "docs/grpo.md",
         "docs/ppo.md",
+        "docs/sft.md",
     ]
 
 
@@ -71,7 +72,10 @@ def test_the_fences_of_all_blocks_are_found():
 @pytest.mark.parametrize("where", WHOLE)
 def test_whole_files_load(tmp_path, where):
     config = loaded(tmp_path, WHOLE[where])
-    assert config.rollout.prompts == tmp_path.resolve() / "prompts.jsonl"
+    if isinstance(config, SftConfig):
+        assert config.sft.data == tmp_path.resolve() / "texts.jsonl"
+    else:
+        assert config.rollout.prompts == tmp_path.resolve() / "prompts.jsonl"
 
 
 def algorithms(where):
@@ -85,7 +89,11 @@ def algorithms(where):
 def test_parts_load_in_a_whole_file(tmp_path, where, algorithm):
     part = flat(tomllib.loads(PARTS[where].replace("[grpo", f"[{algorithm}")))
     [base] = [text for at, text in WHOLE.items() if page(at) == f"docs/{algorithm}.md"]
-    lines = flat(tomllib.loads(base)) | part
+    lines = flat(tomllib.loads(base))
+    if "lora.init_adapter" in part:
+        # It stands alone in its section.
+        lines = {key: value for key, value in lines.items() if not key.startswith("lora.")}
+    lines |= part
     config = loaded(tmp_path, "\n".join(f"{key} = {value}" for key, value in lines.items()))
     for key, value in part.items():
         section, _, name = key.rpartition(".")
@@ -93,5 +101,5 @@ def test_parts_load_in_a_whole_file(tmp_path, where, algorithm):
         for step in section.split("."):
             held = getattr(held, step)
         assert name in held.model_fields_set, key
-        if not name.endswith(("path", "directory", "prompts", "data")):
+        if not name.endswith(("path", "directory", "prompts", "data", "adapter")):
             assert getattr(held, name) == json.loads(value), key

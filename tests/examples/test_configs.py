@@ -1,11 +1,19 @@
+import random
 import re
 
 import pytest
 
-from trainer.chat.dataset import read_prompts
+from trainer.chat.dataset import read_conversations, read_prompts
 from trainer.config import load_config, refuse_unavailable
+from trainer.inputs import data_files
 
-CONFIGS = ("smoke_tiny_grpo.toml", "smoke_tiny_ppo.toml", "addition/grpo.toml", "addition/ppo.toml")
+CONFIGS = (
+    "smoke_tiny_grpo.toml",
+    "smoke_tiny_ppo.toml",
+    "smoke_tiny_sft.toml",
+    "addition/grpo.toml",
+    "addition/ppo.toml",
+)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -16,7 +24,7 @@ def test_example_loads_and_writes_under_runs(examples, root, name):
     runs = root / "runs"
     assert config.output.path.resolve().is_relative_to(runs)
     assert config.observe.directory.resolve().is_relative_to(runs)
-    assert config.rollout.prompts.is_file()
+    assert all(path.is_file() for path in data_files(config).values())
 
 
 @pytest.mark.parametrize("prompts", ["tiny/prompts.jsonl", "addition/prompts.jsonl"])
@@ -34,3 +42,23 @@ def test_addition_asks_every_update_the_same_kinds_of_sums(examples):
     digits = [len(re.findall("[0-9]", line.question)) for line in lines]
     assert len(digits) == 96
     assert all(sorted(digits[at : at + 4]) == [2, 2, 3, 4] for at in range(0, 96, 4))
+
+
+def test_the_sums_to_learn_are_right_and_none_of_them_is_held_out(examples):
+    questions = {}
+    for name in ("sums.jsonl", "sums_held_out.jsonl"):
+        lines = read_conversations(examples / "tiny" / name)
+        for question, answer in (line.content for line in lines):
+            terms = tuple(map(int, re.findall("[0-9]+", question.content)))
+            assert int(answer.content) == sum(terms)
+            questions.setdefault(terms, []).append(name)
+    assert len(questions) == 100
+    assert [len(names) for names in questions.values()] == [1] * 100
+    assert list(questions.values()).count(["sums.jsonl"]) == 80
+
+
+def test_the_sums_are_the_ones_that_the_script_writes(examples, make, tmp_path):
+    one, other = tmp_path / "sums.jsonl", tmp_path / "sums_held_out.jsonl"
+    make.write_sums(one, other, random.Random(1))
+    for path in (one, other):
+        assert path.read_bytes() == (examples / "tiny" / path.name).read_bytes()

@@ -7,7 +7,7 @@ import shlex
 import psutil
 import pytest
 import reward_models
-from small_runs import DEFAULTS, SERVE, SMALL, end_often, rewards, train, write_run
+from small_runs import DEFAULTS, SERVE, SMALL, end_often, rewards, train, write_run, write_texts
 
 import trainer.check
 from trainer.check import check
@@ -278,14 +278,43 @@ def test_what_is_not_available_yet_is_refused(tmp_path, model):
         check(config)
 
 
-def test_another_algorithm_is_refused(tmp_path):
-    path = tmp_path / "sft.toml"
-    path.write_text(
-        '[run]\nalgorithm = "sft"\n[model]\npath = "m.gguf"\n[output]\npath = "a.gguf"\n'
-        '[sft]\ndata = "rows.jsonl"\n'
+# -- other runs ----------------------------------------------------------------------------------
+
+
+def test_a_run_of_sft_is_checked_without_rewards(tmp_path, model):
+    config = write_texts(tmp_path, model, {"training.epochs": 3})
+    assert [f.title for f in check(config, sample=2).findings][-1] == "sample answers"
+    report = check(config)
+    found = {f.title: (f.level, f.detail) for f in report.findings}
+    assert {level for level, _ in found.values()} == {"ok"}
+    assert list(found) == ["model", "texts", "adapter", "output", "memory", "llama.cpp and trainer"]
+    # ten texts are two steps of an epoch
+    assert found["texts"][1].startswith("10 texts of at most ")
+    assert found["texts"][1].endswith("3 epochs are 6 optimizer steps")
+    assert "weights to check the adapter with" in found["memory"][1]
+
+
+def test_texts_that_cannot_be_learnt_are_an_error_and_the_rest_is_still_looked_at(tmp_path, model):
+    report = check(write_texts(tmp_path, model, talks=[("a question alone",)]))
+    levels = {f.title: f.level for f in report.findings}
+    assert levels == {"model and texts": "error", "output": "ok", "not looked at": "warning"}
+
+
+def test_answers_are_sampled_under_the_adapter_to_begin_with(tmp_path, model, random_adapter):
+    """So the spread is that of the first update, and not that of the base."""
+    start = random_adapter(model)
+    changes = {"lora.init_adapter": str(start)} | dict.fromkeys(
+        ("lora.rank", "lora.alpha", "lora.dtype")
     )
-    with pytest.raises(ConfigError, match="not available yet"):
-        check(load_config(path))
+    by_text = "def score(batch, index, request):\n    return len(set(request['completion']))\n"
+    shown = []
+    for own in (changes, {}):
+        config = write_run(tmp_path, model, by_text, own)
+        found = {f.title: f.detail for f in check(config, sample=2).findings}
+        shown.append(found["sample answers"])
+        assert ("beginning with" in found["adapter"]) is (own is changes)
+    assert "from the adapter to begin with" not in found["reward spread"]
+    assert shown[0] != shown[1]
 
 
 # -- sampling ------------------------------------------------------------------------------------

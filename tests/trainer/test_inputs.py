@@ -47,7 +47,7 @@ def test_the_models_shape_is_described(read):
 )
 def test_targets_and_their_coverage(read, targets, count, words):
     inputs = read({"lora.targets": targets})
-    assert len(inputs.targets) == count
+    assert len(inputs.lora.targets) == count
     assert sorted(coverage(inputs).split(", ")) == sorted(words.split(", "))
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_runs import PPO, SMALL, rewards, write_run
+from small_runs import PPO, SMALL, rewards, write_run, write_texts
 
 from trainer import sizing
-from trainer.inputs import read_inputs
+from trainer.inputs import read_inputs, read_text_inputs
 from trainer.memory import chunk_of, concurrency_of, estimate, micro_batch_of
 
 
@@ -129,3 +129,35 @@ def test_a_reward_model_takes_four_bytes_a_number(parts, tmp_path):
     (tmp_path / "scorer/model.safetensors").write_bytes(weights)
     (tmp_path / "scorer/other.safetensors").write_bytes(b"damaged")
     assert parts({"grpo.reward_model.path": "scorer"})["reward model"] == 40
+
+
+# -- SFT -----------------------------------------------------------------------------------------
+
+
+def test_sft_has_no_cache_and_a_pass_of_at_most_its_texts(tmp_path, model):
+    """Ten texts are steps of five, but eight are reckoned with."""
+    config = write_texts(tmp_path, model, {"training.micro_batch": 9999})
+    inputs = read_text_inputs(config)
+    parts = estimate(config, inputs)
+    assert list(parts) == [
+        "base in F32",
+        "weights to check the adapter with",
+        f"one pass of {8 * inputs.longest_text} tokens",
+        "logits",
+        "adapter",
+    ]
+    assert chunk_of(config) == 512
+    whole = write_texts(tmp_path, model, {"training.chunked_cross_entropy": False})
+    assert chunk_of(whole) == 48 * 8
+
+
+def test_an_adapter_to_begin_with_is_kept_beside_the_one_that_is_trained(
+    run, tmp_path, model, random_adapter
+):
+    begun = {"lora.init_adapter": str(random_adapter(model))} | dict.fromkeys(
+        ("lora.rank", "lora.alpha", "lora.dtype")
+    )
+    config, inputs = run(begun)
+    assert estimate(config, inputs)["adapter"] == 4 * 5 * inputs.adapter_size
+    plain, others = run()
+    assert estimate(plain, others)["adapter"] == 4 * 4 * others.adapter_size

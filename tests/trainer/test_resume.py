@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 from pathlib import Path
 
@@ -11,11 +10,14 @@ import pytest
 from small_runs import (
     DEFAULTS,
     PPO,
+    SFT,
     SMALL,
     Recorder,
     end_often,
     exported,
     rewards,
+    talk,
+    teach,
     train,
     write_run,
 )
@@ -82,6 +84,14 @@ PROBE = EVALUATED | {
 }
 SHARED = PROBE | {"ppo.critic.kind": "shared"}
 WITHOUT = PROBE | {"ppo.critic.enabled": False}
+SFT_ALL = EVALUATED | {
+    # ten texts are two steps of an epoch
+    "training.epochs": UPDATES // 2,
+    "evaluation.every_iterations": 1,
+    "training.lr_scheduler": "cosine",
+    "training.warmup_steps": 4,
+    "training.weight_decay": 0.01,
+}
 KINDS = {
     "grpo": (DEFAULTS, GRPO_ALL),
     "grpo-dynamic": (DEFAULTS, GRPO_DYNAMIC),
@@ -89,6 +99,7 @@ KINDS = {
     "ppo-probe": (PPO, PROBE),
     "ppo-shared": (PPO, SHARED),
     "ppo-without": (PPO, WITHOUT),
+    "sft": (SFT, SFT_ALL),
 }
 
 
@@ -97,16 +108,19 @@ def model(random_llama):
     return end_often(random_llama(**SMALL))
 
 
-def hold_out(folder, questions=HELD_OUT):
+def hold_out(folder, questions=HELD_OUT, *, answers=()):
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"messages": [{"role": "user", "content": q}]}) for q in questions]
+    lines = [talk([q, *answers]) for q in questions]
     (folder / "held.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 
 def go(folder, model, kind, changes=(), *, stop_at=None, reward=BY_TEXT):
+    base, own = KINDS[kind]
+    if base is SFT:
+        hold_out(folder, answers=["it is in"])
+        return teach(folder, model, own | dict(changes), stop_at=stop_at)
     hold_out(folder)
     (folder / "judge.py").write_text(BIASED_JUDGE, encoding="utf-8")
-    base, own = KINDS[kind]
     return train(
         folder, model, reward, own | dict(changes), prompts=PROMPTS, stop_at=stop_at, base=base
     )
@@ -224,10 +238,13 @@ def test_what_moves_from_update_to_update_did_move(straight):
     }
     assert len(terms) > UPDATES
     drawn = [len(groups) for u, groups in straight("grpo-dynamic").groups.items() if u <= STOP]
+    sft = straight("sft").values
+    assert len({v["optimizer/learning_rate"] for v in sft.values()}) > 10
+    assert len({v["sft/tokens"] for v in sft.values()}) > 4, "each epoch has an order of its own"
     assert sum(drawn) > 2 * STOP, "the position among the prompts is no function of the update"
 
 
-@pytest.mark.parametrize("kind", ["grpo", pytest.param("ppo-probe", marks=pytest.mark.full)])
+@pytest.mark.parametrize("kind", ["grpo", pytest.param("ppo-probe", marks=pytest.mark.full), "sft"])
 def test_a_run_may_stop_after_every_update(straight, model, tmp_path, kind):
     parts = [go(tmp_path, model, kind, stop_at="metrics 1")]
     for update in range(2, UPDATES + 1):
@@ -337,6 +354,31 @@ def test_a_learning_rate_that_falls_takes_the_new_length(model, tmp_path):
     rate = rest.values[6]["optimizer/learning_rate"]
     assert rate == pytest.approx(0.01 * (1 - 23 / 48), rel=1e-12)
     assert rest.values[6]["optimizer/step"] == 24
+
+
+def test_a_longer_run_of_sft_is_one_of_more_epochs(model, tmp_path):
+    """Six steps as planned, then on to twelve: with a constant rate the same as twelve."""
+    constant = {"training.lr_scheduler": "constant"}
+    go(tmp_path, model, "sft", constant | {"training.epochs": 3})
+    text = (tmp_path / "run.toml").read_text()
+    (tmp_path / "run.toml").write_text(text.replace("epochs = 3", "epochs = 6"))
+    rest = go_on(tmp_path)
+    [message] = rest.messages("resume")
+    assert "planned with 3 epochs and now has 6" in message
+    whole = go(tmp_path / "whole", model, "sft", constant)
+    later = {u: v for u, v in told(whole)["metrics"].items() if u > 6}
+    assert told(rest)["metrics"] == later
+
+
+def test_fewer_epochs_than_are_made_already_are_refused(model, tmp_path):
+    go(tmp_path, model, "sft", {"training.epochs": 3})
+    text = (tmp_path / "run.toml").read_text()
+    (tmp_path / "run.toml").write_text(text.replace("epochs = 3", "epochs = 2"))
+    with pytest.raises(ConfigError) as caught:
+        go_on(tmp_path)
+    assert str(caught.value).endswith(
+        "is after update 6 already. Ask for at least as many updates (training.epochs = 2 are 4)."
+    )
 
 
 # -- damage --------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import psutil
 import pytest
 from small_runs import SMALL, Recorder, exported, rewards, train, write_run
 
-from trainer.config import load_config
 from trainer.errors import ConfigError, DataError, ModelError, RewardError
 from trainer.run import run
 
@@ -372,15 +371,6 @@ def test_a_target_without_a_match_is_named(model, tmp_path):
 def test_what_is_not_available_yet_is_refused(model, tmp_path):
     config = write_run(tmp_path, model, rewards(LIVE), {"metrics.tensorboard_dir": "board"})
     assert "metrics.tensorboard_dir is not available yet" in refusal(config, ConfigError)
-
-
-def test_an_algorithm_that_is_not_available_yet_is_refused(tmp_path):
-    path = tmp_path / "sft.toml"
-    path.write_text(
-        '[run]\nalgorithm = "sft"\n[model]\npath = "m.gguf"\n[output]\npath = "a.gguf"\n'
-        '[sft]\ndata = "rows.jsonl"\n'
-    )
-    assert "not available yet" in refusal(load_config(path), ConfigError)
 
 
 def test_a_reward_command_that_is_not_there_fails_the_run_that_was_announced(model, tmp_path):

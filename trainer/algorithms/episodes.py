@@ -82,8 +82,7 @@ def score_episodes(
     with_reference: bool,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Log-probabilities under the policy that wrote the answers, and under the initial one (the
-    base without an adapter).
+    """Log-probabilities under the policy that wrote the answers, and under the initial one.
 
     ``unscored`` are the episodes (by index) that the first step is made on: their own training pass
     gives ``old``. ``features`` is the type that the states are kept in, None to keep none.
@@ -95,7 +94,7 @@ def score_episodes(
         episode.old, episode.features = [scored.logprobs], scored.states
     on_progress(len(episodes), len(episodes) * (1 + with_reference))
     if with_reference:
-        for episode, scored in _scored(learner, episodes, None, None):
+        for episode, scored in _scored(learner, episodes, learner.initial, None):
             episode.reference = [scored.logprobs]
         on_progress(2 * len(episodes), 2 * len(episodes))
 

@@ -1,98 +1,65 @@
-"""Measuring the policy on prompts that it is not trained on."""
+"""Measuring the policy on what it is not trained on, and judging whether it got better."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-
-from trainer.algorithms.stopwatch import Stopwatch
-from trainer.chat.messages import Prompt
+from trainer.algorithms.metrics import Metrics
 from trainer.checkpoint.file import State
 from trainer.config.common import EvaluationSection
-from trainer.monitor.protocol import GroupRecord, Monitor, Trajectory
-from trainer.reward.program import RewardProgram, RewardRequest
-from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.seeds import answer_seed, mix64
+from trainer.monitor.protocol import GroupRecord, Monitor
 
-_STREAM = 0xE7A1
-"""Sets the seeds of evaluations apart from those of training."""
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``figure`` is what evaluations are compared by; ``records`` are the answers behind it, none
+    where nothing is sampled."""
+
+    figure: float
+    records: Sequence[GroupRecord]
+    values: Metrics
+
+
+class Measure(Protocol):
+    """What an evaluation looks at."""
+
+    @property
+    def lower_is_better(self) -> bool: ...
+
+    def measure(self) -> Measured:
+        """Of the policy as it is now, the same questions every time. Raises RolloutStopped when
+        the run is asked to stop meanwhile."""
+        ...
 
 
 @dataclass(slots=True)
 class Evaluator:
-    """One answer to each held-out prompt, sampled as in training.
+    """Measures when it is due, and remembers the best result.
 
-    The seeds are the same every time, so that two evaluations differ by the policy and not by the
-    luck of the draw. Rewards are the program's (or the model's) own: no penalty, no judge.
+    An iteration of `[evaluation] every_iterations` is ``updates_each`` updates: one where answers
+    are sampled, an epoch in SFT.
     """
 
     section: EvaluationSection
-    seed: int
-    prompts: Sequence[Prompt]
-    engine: RolloutEngine
-    reward: RewardProgram
+    subject: Measure
     monitor: Monitor
+    updates_each: int = 1
     last: int = -1
     best: float | None = None
     best_update: int = 0
     without_better: int = 0
 
     def is_due(self, update: int) -> bool:
-        return update % self.section.every_iterations == 0
+        return update % (self.section.every_iterations * self.updates_each) == 0
 
     def evaluate(self, update: int) -> None:
-        """Measure the policy after ``update`` (0: before the first). Raises RolloutStopped and
-        RewardError."""
-        watch = Stopwatch()
-        seeds = [
-            [answer_seed(mix64(self.seed ^ _STREAM), 0, slot, 0)]
-            for slot in range(len(self.prompts))
-        ]
-        with watch("generate"):
-            answers = self.engine.sample(
-                [p.tokens for p in self.prompts],
-                seeds,
-                on_progress=lambda done, total: self.monitor.progress("evaluate", done, total),
-                should_stop=self.monitor.should_stop,
-            )
-        requests = [
-            RewardRequest(p.line, a.text) for p, [a] in zip(self.prompts, answers, strict=True)
-        ]
-        with watch("reward"):
-            replies = self.reward.score(requests)
-        records = [
-            GroupRecord(
-                slot,
-                prompt.line,
-                [
-                    Trajectory(
-                        member=0,
-                        answer=answer,
-                        reward=reply.reward,
-                        reward_raw=reply.reward,
-                        judge_term=0.0,
-                        parts=reply.parts,
-                        advantage=0.0,
-                        trained=False,
-                        skip_reason="evaluation",
-                    )
-                ],
-            )
-            for slot, (prompt, [answer], reply) in enumerate(
-                zip(self.prompts, answers, replies, strict=True)
-            )
-        ]
-        rewards = np.array([reply.reward for reply in replies])
-        self._judge(update, float(rewards.mean()))
-        values = {
-            "eval/mean_reward": float(rewards.mean()),
-            "eval/reward_min": float(rewards.min()),
-            "eval/reward_max": float(rewards.max()),
-            "eval/reward_std": float(rewards.std()),
-        }
-        self.monitor.evaluation(update, records, values | watch.metrics())
+        """Measure the policy after ``update`` (0: before the first). Raises RolloutStopped, and
+        RewardError where rewards are measured."""
+        result = self.subject.measure()
+        self._judge(update, result.figure)
+        self.monitor.evaluation(update, result.records, result.values)
 
     @property
     def improved(self) -> bool:
@@ -105,12 +72,15 @@ class Evaluator:
         patience = self.section.patience
         return patience is not None and self.without_better >= patience
 
-    def _judge(self, update: int, mean: float) -> None:
+    def _judge(self, update: int, figure: float) -> None:
         self.last = update
-        if self.best is None or mean > self.best + self.section.min_delta:
-            self.best, self.best_update, self.without_better = mean, update, 0
+        if self.best is None or self._gain(figure, self.best) > self.section.min_delta:
+            self.best, self.best_update, self.without_better = figure, update, 0
         else:
             self.without_better += 1
+
+    def _gain(self, figure: float, before: float) -> float:
+        return before - figure if self.subject.lower_is_better else figure - before
 
     def state(self) -> State:
         return {

@@ -1,130 +1,60 @@
-"""The training loop, the same for every algorithm that learns from rewards."""
+"""The training loop of the algorithms that learn from rewards."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import psutil
-
 from trainer.algorithms import metrics
-from trainer.algorithms.evaluation import Evaluator
+from trainer.algorithms.course import Course
 from trainer.algorithms.groups import Group
 from trainer.algorithms.method import Method, Tools
 from trainer.algorithms.objectives import PassStats
 from trainer.algorithms.optimise import learning_rates
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.checkpoint.file import State
-from trainer.checkpoint.keeper import Keeper
 from trainer.errors import TrainingError
 from trainer.export import load_into
 from trainer.health.audit import Audit, AuditReport
-from trainer.health.findings import Watch
-from trainer.monitor.protocol import Event, GroupRecord
+from trainer.model.learner import Learner
+from trainer.monitor.protocol import Event, GroupRecord, Monitor
 
 G = TypeVar("G", bound=Group)
 
 
 @dataclass(slots=True)
-class Loop(Generic[G]):
-    """``completed`` counts the updates that are behind it, ``trained`` those of them that changed
-    the adapter."""
+class Loop(Course, Generic[G]):
+    """Sampled answers with their rewards, and what ``method`` makes of them."""
 
     method: Method[G]
     tools: Tools[G]
     audit: Audit
-    guide: Watch
-    keeper: Keeper
-    evaluator: Evaluator | None = None
-    completed: int = 0
-    trained: int = 0
-    _whole: bool = True
-    _process: psutil.Process = field(default_factory=psutil.Process)
-
-    def __post_init__(self) -> None:
-        self._process.cpu_percent()
-
-    def train(self) -> None:
-        """Run the updates that are left, until the end or until the monitor asks to stop.
-
-        An update that fails leaves the adapter as the last completed update made it. Raises
-        TrainingError (guard, stall, non-finite numbers), RewardError, and RolloutStopped when the
-        monitor asked while answers were being written.
-        """
-        learner = self.tools.learner
-        try:
-            self._evaluate_what_is_missing()
-            while not self.finished and not self.tools.monitor.should_stop():
-                before = learner.adapter.state()
-                try:
-                    self.update(self.completed + 1)
-                except BaseException:
-                    if not self._whole:
-                        learner.adapter.load_state(before)
-                    raise
-                self._evaluate()
-                self.keeper.update_done(self.completed, learner.steps, self.state)
-        finally:
-            # An update that failed among its steps has left moments and critic half changed.
-            if self._whole:
-                self.keeper.ended(self.completed, learner.steps, self.state)
 
     @property
-    def finished(self) -> bool:
-        """Whether all updates are made, or further ones would not be better."""
-        enough = self.evaluator is not None and self.evaluator.exhausted
-        return enough or self.completed >= self.tools.config.rollout.updates
+    def learner(self) -> Learner:
+        return self.tools.learner
 
-    def _evaluate_what_is_missing(self) -> None:
-        """Before the first update, or where a run stopped between an update and its evaluation."""
-        if self.evaluator is not None and self.evaluator.last < self.completed:
-            if self.completed == 0:
-                self.evaluator.evaluate(0)
-            else:
-                self._evaluate()
+    @property
+    def monitor(self) -> Monitor:
+        return self.tools.monitor
 
-    def _evaluate(self) -> None:
-        """After an update that is due, or that is the last one planned."""
-        evaluator, update = self.evaluator, self.completed
-        if evaluator is None or not (evaluator.is_due(update) or self.finished):
-            return
-        evaluator.evaluate(update)
-        if evaluator.improved:
-            self.keeper.better(update, self.tools.learner.steps, self.state)
-        if evaluator.exhausted:
-            best = evaluator.best_update
-            when = f"after update {best}" if best else "before the first update"
-            words = (
-                f"stopped early: {evaluator.without_better} evaluations in a row were not better "
-                f"than the {evaluator.best:.3g} {when}"
-            )
-            self._say(Event("info", "early_stop", words, update))
+    @property
+    def planned(self) -> int:
+        return self.tools.config.rollout.updates
 
-    def state(self) -> State:
-        """All that the next update depends on."""
-        return {
-            "completed": self.completed,
-            "trained": self.trained,
-            "adapter": self.tools.learner.adapter.state(),
-            "learner": self.tools.learner.state(),
-            "method": self.method.state(),
-            "evaluator": self.evaluator.state() if self.evaluator else None,
-        }
+    @property
+    def verbose(self) -> bool:
+        return self.tools.config.run.verbose
 
-    def load_state(self, state: State) -> None:
-        """Be where the run was that ``state`` was taken of, the sampler included."""
-        self.tools.learner.adapter.load_state(state["adapter"])
-        self.tools.learner.load_state(state["learner"])
+    def own_state(self) -> State:
+        return {"method": self.method.state()}
+
+    def load_own_state(self, state: State) -> None:
         self.method.load_state(state["method"])
-        if self.evaluator is not None:
-            self.evaluator.load_state(state["evaluator"])
-        self.completed, self.trained = state["completed"], state["trained"]
-        self.keeper.saved = self.completed
-        self.keeper.store.start_at(self.tools.learner.steps)
         if self.trained:
-            with load_into(self.tools.collector.engine, self.tools.learner.adapter):
+            # The sampler too.
+            with load_into(self.tools.collector.engine, self.learner.adapter):
                 pass
 
     def update(self, update: int) -> None:
@@ -187,30 +117,11 @@ class Loop(Generic[G]):
                 rates[len(passes[-1].norms) - 1],
                 learner.steps,
             )
-        self.tools.monitor.metrics(update, "trained" if passes else "skipped", values)
-        self._comment(update, values)
-        self._warn(update, values, audit)
-        return values
-
-    def _comment(self, update: int, values: metrics.Metrics) -> None:
-        strange = sorted(name for name, value in values.items() if not math.isfinite(value))
-        if strange:
-            words = f"not finite, and stored as null: {', '.join(strange)}"
-            self._say(Event("warning", "nonfinite_metric", words, update))
-        if self.tools.config.run.verbose:
-            lines = (f"{name} = {values[name]:.6g}" for name in sorted(values))
-            self._say(Event("info", "all_metrics", "\n".join(lines), update))
-
-    def _warn(self, update: int, values: metrics.Metrics, audit: AuditReport | None) -> None:
+        self._tell(update, "trained" if passes else "skipped", values)
         if audit and audit.news:
             over = {"over": [excess.measure for excess in audit.news]}
             self._say(Event("warning", "audit", audit.message(), update, over))
-        for finding in self.guide.add(update, values):
-            data = {"metric": finding.metric, "value": finding.value, "since": finding.since}
-            self._say(Event("warning", "health", finding.message, update, data))
-
-    def _say(self, event: Event) -> None:
-        self.tools.monitor.event(event)
+        return values
 
 
 def _records(groups: Sequence[Group], audit: AuditReport | None) -> list[GroupRecord]:

@@ -34,8 +34,7 @@ def score_groups(
     """Log-probabilities under the policy that generated the answers, and the initial one.
 
     ``unscored`` are the groups (by index) that the first step is made on: their own training pass
-    gives ``old``, so no pass is spent on it here. The initial policy is the base without an
-    adapter.
+    gives ``old``, so no pass is spent on it here.
     """
     for done, group in enumerate(groups, start=1):
         tokens = group.live_tokens
@@ -44,7 +43,7 @@ def score_groups(
         else:
             group.old = learner.score(group.prompt.tokens, tokens, learner.adapter)
         if with_reference:
-            group.reference = learner.score(group.prompt.tokens, tokens, None)
+            group.reference = learner.score(group.prompt.tokens, tokens, learner.initial)
         on_progress(done, len(groups))
 
 

@@ -1,4 +1,4 @@
-"""Reads prompt files: one JSON object a line, each with the messages of a conversation."""
+"""Reads prompt and data files: a line is a JSON object with a conversation, or plain text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn, TypeVar, cast
 
-from trainer.chat.messages import Message, PromptLine, Role
+from trainer.chat.messages import DataLine, Message, PromptLine, Role
 from trainer.errors import DataError
 
 _SHOWN_ERRORS = 20
@@ -24,6 +24,8 @@ _ENCODINGS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+
+T = TypeVar("T")
 
 
 class _BadLineError(Exception):
@@ -44,25 +46,56 @@ def read_prompts(
         DataError: the file cannot be read, holds no prompt, or has lines that break these rules or
             meet an objection; the first twenty such lines are named, each with its reason.
     """
-    prompts, errors = [], []
+
+    def make(number: int, raw: bytes) -> PromptLine:
+        line = _prompt(number, raw)
+        if objection is not None and (reason := objection(line)) is not None:
+            raise _BadLineError(reason)
+        return line
+
+    example = '{"messages": [{"role": "user", "content": "Hello"}]}'
+    empty = f"the file holds no prompt; write one JSON object a line, for example {example}"
+    return _read(path, make, empty)
+
+
+def read_conversations(path: Path) -> list[DataLine]:
+    """Read a file of conversations that end with an assistant message, under the same rules; fields
+    beside ``messages`` are passed over. Raises DataError as `read_prompts` does."""
+
+    def make(number: int, raw: bytes) -> DataLine:
+        fields = _object(raw)
+        return DataLine(number, _messages(_required(fields), last="assistant"))
+
+    example = (
+        '{"messages": [{"role": "user", "content": "Hello"}, '
+        '{"role": "assistant", "content": "Hi!"}]}'
+    )
+    empty = f"the file holds no conversation; write one JSON object a line, for example {example}"
+    return _read(path, make, empty)
+
+
+def read_plain(path: Path) -> list[DataLine]:
+    """Read a file of plain text, in which each line that is not blank is a text. Raises DataError
+    where it cannot be read, is not UTF-8 or holds no text."""
+    empty = "the file holds no text; each line is one"
+    return _read(path, lambda number, raw: DataLine(number, _decoded(raw).rstrip("\r")), empty)
+
+
+def _read(path: Path, make: Callable[[int, bytes], T], empty: str) -> list[T]:
+    """What ``make`` makes of each line that is not blank; ``empty`` says that there is none."""
+    made, errors = [], []
     for number, raw in enumerate(_lines(path), start=1):
         if not raw.strip(_BLANK):
             continue
         try:
-            line = _prompt(number, raw)
-            if objection is not None and (reason := objection(line)) is not None:
-                raise _BadLineError(reason)
-            prompts.append(line)
+            made.append(make(number, raw))
         except _BadLineError as error:
             errors.append(f"{path}:{number}: {error}")
     if errors:
         raise DataError(listing(errors))
-    if not prompts:
-        raise DataError(
-            f"{path}: the file holds no prompt; write one JSON object a line, for example "
-            '{"messages": [{"role": "user", "content": "Hello"}]}'
-        )
-    return prompts
+    if not made:
+        raise DataError(f"{path}: {empty}")
+    return made
 
 
 def listing(errors: list[str]) -> str:
@@ -94,11 +127,15 @@ def _lines(path: Path) -> list[bytes]:
 
 def _prompt(number: int, raw: bytes) -> PromptLine:
     fields = _object(raw)
-    if "messages" not in fields:
-        raise _BadLineError('the field "messages" is missing')
-    messages = _messages(fields.pop("messages"))
+    messages = _messages(_required(fields), last="user")
     rubric = _rubric(fields.pop("rubric")) if "rubric" in fields else None
     return PromptLine(number, messages, fields, rubric, conversation_key(messages))
+
+
+def _required(fields: dict[str, object]) -> object:
+    if "messages" not in fields:
+        raise _BadLineError('the field "messages" is missing')
+    return fields.pop("messages")
 
 
 def _rubric(value: object) -> str:
@@ -118,14 +155,7 @@ def conversation_key(messages: tuple[Message, ...]) -> str:
 
 
 def _object(raw: bytes) -> dict[str, object]:
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _BadLineError(
-            f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
-            "save the file as UTF-8"
-        ) from None
-    value = _parse(text.strip(" \t\r"))
+    value = _parse(_decoded(raw).strip(" \t\r"))
     if not isinstance(value, dict):
         raise _BadLineError(f"the line is {_kind(value)}; it must be one JSON object")
     if _deeper(value, _NESTING):
@@ -137,6 +167,16 @@ def _object(raw: bytes) -> dict[str, object]:
             "a \\u escape is half of a surrogate pair, which is no character"
         ) from None
     return cast("dict[str, object]", value)
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _BadLineError(
+            f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
+            "save the file as UTF-8"
+        ) from None
 
 
 def _deeper(value: object, levels: int) -> bool:
@@ -200,13 +240,13 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _messages(value: object) -> tuple[Message, ...]:
+def _messages(value: object, *, last: Role) -> tuple[Message, ...]:
     if not isinstance(value, list):
         raise _BadLineError(f'"messages" must be an array, not {_kind(value)}')
     if not value:
         raise _BadLineError('"messages" is empty')
     messages = tuple(_message(number, item) for number, item in enumerate(value, start=1))
-    _check_turns(messages)
+    _check_turns(messages, last)
     return messages
 
 
@@ -232,8 +272,8 @@ def _message(number: int, item: object) -> Message:
     return Message(cast("Role", role), content)
 
 
-def _check_turns(messages: tuple[Message, ...]) -> None:
-    """A system message may come first; then user and assistant alternate, and a user ends."""
+def _check_turns(messages: tuple[Message, ...], last: Role) -> None:
+    """A system message may come first; then user and assistant alternate, and ``last`` ends."""
     start = 1 if messages[0].role == "system" else 0
     for index, message in enumerate(messages[start:]):
         expected = "assistant" if index % 2 else "user"
@@ -242,9 +282,9 @@ def _check_turns(messages: tuple[Message, ...]) -> None:
                 f"message {start + index + 1} has the role {message.role} where {expected} must "
                 "come: user and assistant alternate, after at most one system message"
             )
-    if messages[-1].role != "user":
+    if messages[-1].role != last:
         raise _BadLineError(
-            f"the conversation ends with the role {messages[-1].role}; it must end with user"
+            f"the conversation ends with the role {messages[-1].role}; it must end with {last}"
         )
 
 

@@ -37,6 +37,18 @@ def encode(spans: Sequence[Span], vocabulary: Vocabulary) -> list[int]:
     return tokens
 
 
+def encode_rest(spans: Sequence[Span], vocabulary: Vocabulary) -> list[int]:
+    """As `encode`, of spans that go on from text before them: without the space that some
+    vocabularies put before any text that starts a call. Raises DataError as `encode` does."""
+    if vocabulary.adds_space:
+        anchor = vocabulary.tokenize("\n", special=False)
+        tokens = encode([Span("\n", user=False), *spans], vocabulary)
+        # A special token that swallows white space before it has swallowed the anchor.
+        if tokens[: len(anchor)] == anchor:
+            return tokens[len(anchor) :]
+    return encode(spans, vocabulary)
+
+
 def guarded_names(spans: Sequence[Span], vocabulary: Vocabulary) -> dict[str, int]:
     """The names that content must not turn into tokens, given what the scaffolding uses."""
     pattern = any_of(vocabulary.added_names)

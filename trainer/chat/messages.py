@@ -41,3 +41,12 @@ class Prompt:
 
     line: PromptLine
     tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataLine:
+    """One line of a file to learn from, before it is rendered: a conversation or plain text.
+    ``number`` counts from 1."""
+
+    number: int
+    content: str | tuple[Message, ...]

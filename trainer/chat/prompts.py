@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainer.chat.dataset import listing
 from trainer.chat.encode import encode, guarded_names, names_in
-from trainer.chat.messages import Prompt, PromptLine
+from trainer.chat.messages import Message, Prompt, PromptLine
 from trainer.chat.template import ChatTemplate, Span, TemplateLimitError
 from trainer.chat.vocabulary import Vocabulary
 from trainer.errors import DataError, ModelError, TemplateError
@@ -53,15 +53,17 @@ def render_prompt(
     """
     spans = template.render(line.messages)
     _check_question(spans, line, template)
-    if any(span.user for span in spans):
-        tokens = encode(spans, vocabulary)
-    else:
-        tokens = _encode_altered(spans, line, template, vocabulary)
-    if vocabulary.adds_bos and vocabulary.bos is not None:
-        while tokens[:1] == [vocabulary.bos]:
-            del tokens[0]
-        tokens.insert(0, vocabulary.bos)
-    return tuple(tokens)
+    if not any(span.user for span in spans):
+        see_special_names(spans, line.messages, template, vocabulary)
+    return tuple(with_bos(encode(spans, vocabulary), vocabulary))
+
+
+def with_bos(tokens: Sequence[int], vocabulary: Vocabulary) -> list[int]:
+    """``tokens`` with exactly one BOS before them, where the vocabulary adds its BOS."""
+    if not vocabulary.adds_bos or vocabulary.bos is None:
+        return list(tokens)
+    written = next((i for i, t in enumerate(tokens) if t != vocabulary.bos), len(tokens))
+    return [vocabulary.bos, *tokens[written:]]
 
 
 def _check_question(spans: Sequence[Span], line: PromptLine, template: ChatTemplate) -> None:
@@ -82,16 +84,23 @@ def _check_question(spans: Sequence[Span], line: PromptLine, template: ChatTempl
         )
 
 
-def _encode_altered(
-    spans: Sequence[Span], line: PromptLine, template: ChatTemplate, vocabulary: Vocabulary
-) -> list[int]:
-    """The ids of a text in which content cannot be told from scaffolding.
+def see_special_names(
+    spans: Sequence[Span],
+    messages: Sequence[Message],
+    template: ChatTemplate,
+    vocabulary: Vocabulary,
+    *,
+    add_generation_prompt: bool = True,
+) -> None:
+    """Let a text pass in which content cannot be told from scaffolding.
 
-    Such a text is read as a whole if it names the same special tokens, in the same order, as the
-    conversation does with each content replaced by a letter.
+    Such a text can be read as a whole if it names the same special tokens, in the same order, as
+    the conversation does with each content replaced by a letter. Raises DataError where it does
+    not.
     """
     text = "".join(span.text for span in spans)
-    harmless = template.render([replace(message, content="x") for message in line.messages])
+    letters = [replace(message, content="x") for message in messages]
+    harmless = template.render(letters, add_generation_prompt)
     names = guarded_names([replace(span, user=False) for span in harmless], vocabulary)
     expected = names_in("".join(span.text for span in harmless), names)
     if names_in(text, names) != expected:
@@ -100,7 +109,6 @@ def _encode_altered(
             f"names other special tokens ({names_in(text, names)}) than without ({expected}): take "
             "the names of special tokens out of the prompt"
         )
-    return vocabulary.tokenize(text, special=True)
 
 
 def prepare_prompts(

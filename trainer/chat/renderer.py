@@ -7,7 +7,8 @@ address space, and a template that goes over them takes nothing with it but this
 
 One JSON object a line is read from standard input, and one is written for each. A request holds
 ``source``, ``variables`` (for the template, without the messages), ``conversations`` (a list of
-lists of messages), ``seconds`` and ``characters``; the answer holds ``texts``, one for each
+lists of messages), ``generation`` (for each of them, whether the generation prompt is added),
+``seconds`` and ``characters``; the answer holds ``texts``, one for each
 conversation, or ``error`` with the template's own words.
 """
 
@@ -98,10 +99,16 @@ def answer(request: dict[str, Any]) -> dict[str, object]:
         texts = [
             render(
                 request["source"],
-                {**request["variables"], "messages": messages},
+                {
+                    **request["variables"],
+                    "messages": messages,
+                    "add_generation_prompt": generation,
+                },
                 request["characters"],
             )
-            for messages in request["conversations"]
+            for messages, generation in zip(
+                request["conversations"], request["generation"], strict=True
+            )
         ]
     except jinja2.TemplateSyntaxError as error:
         return {"error": f"{error.message} (line {error.lineno} of the template)"}

@@ -75,7 +75,7 @@ class ChatTemplate(Closing):
         self._lock = threading.Lock()
         self._process: _Process | None = None
         try:
-            self._texts([], add_generation_prompt=True)
+            self.texts([])
         except BaseException:
             self.close()
             raise
@@ -97,27 +97,26 @@ class ChatTemplate(Closing):
         begin, end = (_mark() for _ in range(2))
         marked = [Message(m.role, _between(m.content, begin, end)) for m in messages]
         try:
-            text, traced = self._texts(
-                [messages, marked], add_generation_prompt=add_generation_prompt
-            )
+            text, traced = self.texts([(m, add_generation_prompt) for m in (messages, marked)])
         except TemplateLimitError:
             raise
         except TemplateError:
             # The template may dislike the marks alone, say because a content became too long.
-            (text,) = self._texts([messages], add_generation_prompt=add_generation_prompt)
+            (text,) = self.texts([(messages, add_generation_prompt)])
             return [Span(text, user=False)]
         return _cut(text, traced, begin, end) or [Span(text, user=False)]
 
-    def _texts(
-        self, conversations: Sequence[Sequence[Message]], *, add_generation_prompt: bool
-    ) -> list[str]:
+    def texts(self, conversations: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
+        """The text alone of each of ``conversations``, which are messages and whether the
+        generation prompt is added. Raises as `render` does."""
         request = {
             "source": self.source,
-            "variables": {**self._variables, "add_generation_prompt": add_generation_prompt},
+            "variables": self._variables,
             "conversations": [
                 [{"role": message.role, "content": message.content} for message in messages]
-                for messages in conversations
+                for messages, _ in conversations
             ],
+            "generation": [generation for _, generation in conversations],
             "seconds": self._seconds * max(1, len(conversations)),
             "characters": self._characters,
         }

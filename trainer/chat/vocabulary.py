@@ -75,7 +75,7 @@ class Vocabulary(Closing):
         Some vocabularies put a space before any text that starts a call. A line break in front,
         which such vocabularies never merge, takes that space, and its ids are taken off again.
         """
-        if not self._adds_space:
+        if not self.adds_space:
             return self.tokenize(text, special=False)
         anchor = self.tokenize("\n", special=False)
         return self.tokenize("\n" + text, special=False)[len(anchor) :]
@@ -155,7 +155,8 @@ class Vocabulary(Closing):
         return found
 
     @cached_property
-    def _adds_space(self) -> bool:
+    def adds_space(self) -> bool:
+        """Whether it puts a space before any text that starts a call."""
         return self.piece(self.tokenize("\n", special=False)[0]).startswith(b" ")
 
     @property

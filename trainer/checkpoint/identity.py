@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _FREE = (
     "audit",
     "model.path",
 )
-_LENGTH = ("grpo.updates", "ppo.updates")
+_LENGTH = {"grpo": "grpo.updates", "ppo": "ppo.updates", "sft": "training.epochs"}
 
 
 def identity(params: Mapping[str, Any], *, model: str, files: Mapping[str, str]) -> Identity:
@@ -41,29 +41,33 @@ def differences(saved: Identity, now: Identity) -> list[str]:
     found = []
     if saved["model"] != now["model"]:
         found.append("model.path: is another model than the checkpoint was made with")
+    common = saved["files"].keys() & now["files"].keys()
     for key, digest in now["files"].items():
-        if saved["files"].get(key) != digest:
+        if key in common and saved["files"][key] != digest:
             found.append(f"{key}: the file has other contents than at the checkpoint")
     before, after = dict(_flat(saved["params"])), dict(_flat(now["params"]))
     for key in sorted(before.keys() | after.keys()):
-        if before.get(key) != after.get(key) and not _may_differ(key, now["files"]):
+        if before.get(key) != after.get(key) and not _may_differ(key, now, common):
             found.append(f"{key}: {before.get(key)!r} at the checkpoint, {after.get(key)!r} now")
     return found
 
 
+def length_key(now: Identity) -> str:
+    """The key that says how long the run is."""
+    return _LENGTH[now["params"]["run"]["algorithm"]]
+
+
 def lengthened(saved: Identity, now: Identity) -> tuple[int, int] | None:
-    """The number of updates then and now, where it is another."""
-    before, after = dict(_flat(saved["params"])), dict(_flat(now["params"]))
-    for key in _LENGTH:
-        if key in after and before.get(key) != after[key]:
-            return before[key], after[key]
-    return None
+    """What `length_key` had then and has now, where it is another."""
+    key = length_key(now)
+    before, after = dict(_flat(saved["params"])).get(key), dict(_flat(now["params"]))[key]
+    return (before, after) if before is not None and before != after else None
 
 
-def _may_differ(key: str, files: Mapping[str, Any]) -> bool:
+def _may_differ(key: str, now: Identity, files: Collection[str]) -> bool:
     free = any(key == name or key.startswith(f"{name}.") for name in _FREE)
     # A file that was moved is the same file: its contents are compared.
-    return free or key in _LENGTH or key in files
+    return free or key == length_key(now) or key in files
 
 
 def _flat(params: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

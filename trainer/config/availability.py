@@ -27,23 +27,10 @@ class Unavailable:
 
 # The only place that decides: remove a row when its behaviour exists.
 UNAVAILABLE: tuple[Unavailable, ...] = (
-    Unavailable("run.algorithm", "sft"),
     Unavailable("output.kind", "model"),
-    Unavailable("lora.init_adapter"),
     Unavailable("reference"),
     Unavailable("metrics.tensorboard_dir"),
 )
-
-
-def refused_algorithm(algorithm: str) -> str | None:
-    """Why a run of ``algorithm`` is refused whatever the rest of its file says, or None."""
-    rows = (row for row in UNAVAILABLE if (row.key, row.value) == ("run.algorithm", algorithm))
-    row = next(rows, None)
-    return (
-        f"{row.shown} is not available yet: {_remedy(row)}, or wait for a later version."
-        if row
-        else None
-    )
 
 
 def refuse_unavailable(config: RunConfig) -> None:

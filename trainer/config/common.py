@@ -102,7 +102,7 @@ class LoraSection(Section):
     """The adapter's output is multiplied by alpha / rank."""
 
     seed: int = Field(default=42, ge=0, le=LARGEST_SEED)
-    """Draws the initial factors, and the order of the rows in SFT."""
+    """Draws the initial factors, and the order of the texts in SFT."""
 
     targets: Targets = Field(default_factory=lambda: list(DEFAULT_TARGETS))
     """The matrices that get factors: aliases (`q`, `k`, `v`, `o`, `ffn_up`, `ffn_down`,
@@ -136,10 +136,10 @@ class ReferenceSection(Section):
 
 
 class EvaluationSection(Section):
-    """Measures the policy on prompts that are not trained on."""
+    """Measures the policy on prompts (texts in SFT) that are not trained on."""
 
     data: PathValue
-    """Held-out prompts, as JSONL."""
+    """Held-out prompts as JSONL; in SFT held-out texts, in either of its formats."""
 
     every_iterations: int = Field(default=1, ge=1)
     """Updates (epochs in SFT) between two evaluations; one more always closes the run."""
@@ -151,7 +151,8 @@ class EvaluationSection(Section):
     """Evaluations in a row without a better result after which the run stops."""
 
     min_delta: float = Field(default=0.0, ge=0)
-    """By how much a result must exceed the best one so far to count as better."""
+    """By how much a reward must exceed the best one so far, or a loss lie below it, to count as
+    better."""
 
 
 class CheckpointSection(Section):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.config.availability import refused_algorithm
 from trainer.config.base import absolute
 from trainer.config.lines import KeyPath, LineIndex, Origin, line_index
 from trainer.config.models import CONFIGS, GrpoConfig, RunConfig
@@ -72,11 +71,7 @@ def load_config(path: Path, overrides: Overrides | None = None) -> RunConfig:
     try:
         return config.model_validate(raw, context=origin)
     except ValidationError as error:
-        message = "\n\n".join(paragraphs(error, config, algorithm, origin))
-    if algorithm and (refusal := refused_algorithm(algorithm)):
-        # First: nobody should mend the section of an algorithm that cannot be run yet.
-        message = f"{origin.where(('run', 'algorithm'))}: {refusal}\n\n{message}"
-    raise ConfigError(message)
+        raise ConfigError("\n\n".join(paragraphs(error, config, algorithm, origin))) from None
 
 
 def _read(path: Path) -> str:

@@ -106,7 +106,7 @@ class CommonConfig(Section):
             yield BrokenRule(
                 "checkpoint.resume_from",
                 "cannot stand beside lora.init_adapter, since a checkpoint holds its own adapter: "
-                "remove one of the two",
+                "remove one of the two, or go on with `retrograd train --resume`",
             )
 
 

@@ -27,8 +27,7 @@ def _notes(config: RunConfig) -> Iterator[str]:
     yield from _training_notes(config)
     yield from _common_notes(config)
     if isinstance(config, SftConfig):
-        if config.reference is not None:
-            yield "[reference] is not used by SFT, which has no KL penalty."
+        yield from _sft_notes(config)
         return
     if config.training.given("epochs"):
         name = config.run.algorithm.upper()
@@ -38,6 +37,19 @@ def _notes(config: RunConfig) -> Iterator[str]:
         yield from _grpo_notes(config)
     else:
         yield from _ppo_notes(config)
+
+
+_OF_SAMPLING = ("generation_concurrency", "importance_correction", "importance_cap")
+
+
+def _sft_notes(config: SftConfig) -> Iterator[str]:
+    if config.reference is not None:
+        yield "[reference] is not used by SFT, which has no KL penalty."
+    for key in _OF_SAMPLING:
+        if config.training.given(key):
+            yield f"training.{key} is not used by SFT, which samples no answers."
+    if config.given("audit"):
+        yield "[audit] is not used by SFT, which samples no answers."
 
 
 def _schedule_notes(config: RolloutConfig) -> Iterator[str]:

@@ -39,10 +39,11 @@ class TrainingSection(Section):
     """A gradient whose norm over the whole adapter is larger is scaled down to it."""
 
     epochs: int = Field(default=1, ge=1)
-    """Passes over the data in SFT; GRPO and PPO count in updates and do not use it."""
+    """Passes over the texts in SFT; GRPO and PPO count in updates and do not use it."""
 
     ctx: int = Field(default=512, ge=2)
-    """Most tokens of a prompt with its answer; a prompt that cannot fit is refused at the start."""
+    """Most tokens of a prompt with its answer, or of a text in SFT; what cannot fit is refused at
+    the start."""
 
     micro_batch: MicroBatch = "auto"
     """Most tokens in one forward and backward pass: the memory knob. Answers share a pass only

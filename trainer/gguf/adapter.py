@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +11,126 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from trainer.errors import ModelError
+from trainer.gguf.architecture import Architecture
+from trainer.gguf.file import GgufFile
 from trainer.gguf.partial import written_whole
+from trainer.gguf.tensors import layer_shapes, weight_name
 
 AdapterDtype = Literal["f16", "f32"]
+_ENDINGS = (".lora_a", ".lora_b")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAdapter:
+    """An adapter as a file holds it. ``factors`` are named ``<tensor>.lora_a`` (rank, in) and
+    ``<tensor>.lora_b`` (out, rank); ``targets`` are the tensors, in the base's order; ``dtype`` is
+    the type that loses nothing of them."""
+
+    rank: int
+    alpha: float
+    dtype: AdapterDtype
+    targets: tuple[str, ...]
+    factors: Mapping[str, npt.NDArray[np.float32]]
+
+
+def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
+    """Read a LoRA file of llama.cpp's, whoever wrote it, that is made for ``base``.
+
+    A file without an alpha, or with one of 0, is read as llama.cpp reads it: with a scale of 1.
+    Raises ModelError, which names the tensor or the entry that does not fit.
+    """
+    file = GgufFile(path)
+    _check_kind(file, base)
+    shapes = {
+        weight_name(layer, part): shape
+        for layer in range(base.layers)
+        for part, shape in layer_shapes(base).items()
+    }
+    for name in file.tensors:
+        if not name.endswith(_ENDINGS) or name[: -len(_ENDINGS[0])] not in shapes:
+            raise ModelError(
+                f"{path}: {name} is not a factor of a matrix that is trained in this base "
+                f"(blk.0.attn_q.weight.lora_a and its like are), so the adapter cannot be gone on "
+                f"with."
+            )
+    targets = tuple(name for name in shapes if {name + e for e in _ENDINGS} & file.tensors.keys())
+    if not targets:
+        raise ModelError(f"{path}: the adapter holds no factors.")
+    factors: dict[str, npt.NDArray[np.float32]] = {}
+    for name in targets:
+        factors |= _pair(file, name, shapes[name])
+    rank = _common_rank(file, factors)
+    whole = all(file.tensors[name].type_name.lower() == "f16" for name in factors)
+    alpha = file.get("adapter.lora.alpha", float, 0.0)
+    if alpha < 0:
+        raise ModelError(f"{path}: adapter.lora.alpha is {alpha}, and has to be above 0.")
+    return StoredAdapter(
+        rank=rank,
+        alpha=alpha or float(rank),
+        dtype="f16" if whole else "f32",
+        targets=targets,
+        factors=factors,
+    )
+
+
+def _check_kind(file: GgufFile, base: Architecture) -> None:
+    kind = file.text("general.type")
+    if kind != "adapter":
+        raise ModelError(
+            f"{file.path}: this is {f'a {kind}' if kind else 'a model'}, and an adapter is "
+            f"expected."
+        )
+    if (form := file.get("adapter.type", str, "lora")) != "lora":
+        raise ModelError(f"{file.path}: this is an adapter of type {form!r}, and not a LoRA.")
+    if (name := file.get("general.architecture", str)) != base.name:
+        raise ModelError(
+            f"{file.path}: the adapter was made for the architecture {name!r}, and the base is "
+            f"{base.name!r}."
+        )
+    if invoked := next((key for key in file.metadata if key.startswith("adapter.alora.")), None):
+        raise ModelError(
+            f"{file.path}: the adapter works only after certain words ({invoked}), which cannot be "
+            f"trained."
+        )
+
+
+def _pair(file: GgufFile, name: str, shape: tuple[int, int]) -> dict[str, npt.NDArray[np.float32]]:
+    """Both factors of one tensor, whose (outputs, inputs) are ``shape``."""
+    rows, columns = shape
+    found: dict[str, npt.NDArray[np.float32]] = {}
+    for ending, outer in zip(_ENDINGS, (columns, rows), strict=True):
+        key = name + ending
+        if key not in file.tensors:
+            raise ModelError(f"{file.path}: {key} is missing, the other half of its factors.")
+        value = file.read(key)
+        rank = value.size // outer
+        # A rank of 1 is stored without its extent of 1.
+        wanted = (rank, columns) if ending == _ENDINGS[0] else (rows, rank)
+        if value.ndim > 2 or (value.shape != wanted and not (rank == 1 and value.size == outer)):
+            raise ModelError(
+                f"{file.path}: {key} has the shape {value.shape}, and the base's {name} has "
+                f"{rows} rows and {columns} columns: the adapter was made for another model."
+            )
+        if not np.isfinite(value).all():
+            raise ModelError(f"{file.path}: {key} holds numbers that are not finite.")
+        found[key] = value.reshape(wanted)
+    return found
+
+
+def _common_rank(file: GgufFile, factors: Mapping[str, npt.NDArray[np.float32]]) -> int:
+    ranks = {
+        name: int(value.shape[0 if name.endswith(_ENDINGS[0]) else 1])
+        for name, value in factors.items()
+    }
+    first, rank = next(iter(ranks.items()))
+    for name, other in ranks.items():
+        if other != rank:
+            raise ModelError(
+                f"{file.path}: {first} has the rank {rank} and {name} the rank {other}; only "
+                f"adapters of one rank can be gone on with."
+            )
+    return rank
 
 
 def write_adapter(

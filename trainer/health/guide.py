@@ -310,4 +310,17 @@ GUIDE: tuple[Metric, ...] = (
             ),
         ),
     ),
+    Metric(
+        "sft/loss",
+        "Mean of −log p over the tokens that a step learns, in nats.",
+        Band("falling", low=0.0, trend="falling"),
+        (
+            Rule(
+                OverStart(1.5, least=0.0),
+                "Training makes the texts less likely instead of more.",
+                {"sft": "Lower training.lr, or raise training.warmup_steps."},
+            ),
+        ),
+        algorithms=("sft",),
+    ),
 )

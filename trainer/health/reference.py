@@ -29,7 +29,7 @@ from trainer.health.rules import (
 BEGIN = "<!-- Written by `python -m trainer.health.reference`; change trainer/health/guide.py. -->"
 END = "<!-- End of what is written. -->"
 
-KEY = re.compile(r"\b(?:training|audit|grpo|ppo)(?:\.[a-z_0-9]+)+")
+KEY = re.compile(r"\b(?:training|audit|grpo|ppo|sft)(?:\.[a-z_0-9]+)+")
 _CODE = re.compile(rf'\[[a-z_.]+\]|{KEY.pattern}(?: = (?:"[^"]*"|\w+))?|"[a-z0-9]+"')
 
 
@@ -93,7 +93,8 @@ def _words(test: Test) -> str:
         case UnderStart(fraction=fraction, over=over):
             return f"under {fraction:.0%} of its start (median of {over})"
         case OverStart(times=times, least=least, over=over):
-            return f"above {times:g} times its start and {least:g} (median of {over})"
+            floor = f" and {least:g}" if least else ""
+            return f"above {times:g} times its start{floor} (median of {over})"
         case NotRisen(after=after, over=over):
             return f"after {after} updates, mean of {over} not above that of the first {over}"
         case Fallen(after=after, over=over):
@@ -105,7 +106,7 @@ def _limit(limit: Limit) -> str:
 
 
 def _change(metric: Metric, rule: Rule) -> str:
-    """The cure, once where both algorithms call their keys the same."""
+    """The cure, once where all of its algorithms call their keys the same."""
     texts = {name: _marked(rule.change[name]) for name in metric.algorithms}
     short = {text.replace(f"`{name}.", "`") for name, text in texts.items()}
     if len(texts) == 1:

@@ -79,6 +79,14 @@ class Adapter:
         }
         return other
 
+    def frozen(self) -> Adapter:
+        """A copy of it as it is now, which nothing trains."""
+        other = copy.copy(self)
+        other.factors = {
+            name: (A.detach().clone(), B.detach().clone()) for name, (A, B) in self.factors.items()
+        }
+        return other
+
     def state(self) -> dict[str, Tensor]:
         """A copy of every factor, on the CPU."""
         return {name: p.detach().cpu().clone() for name, p in self.named_parameters()}

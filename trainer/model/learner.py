@@ -15,7 +15,7 @@ from trainer.errors import TrainingError
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.model.logprobs import TokenScores, score_tokens
-from trainer.model.packing import Ids, Pack, pack, pack_apart
+from trainer.model.packing import Ids, Marks, Pack, pack, pack_apart
 from trainer.model.passes import Fanout, plan_apart, plan_passes
 from trainer.prefix import shared_prefix
 
@@ -86,7 +86,11 @@ Passes = Iterator[tuple[tuple[int, ...], Pack]]
 
 
 class Learner:
-    """A decoder, the adapter that is trained on it, and the optimizer."""
+    """A decoder, the adapter that is trained on it, and the optimizer.
+
+    ``initial`` is the adapter of the initial policy, which penalties pull toward; None where that
+    is the base alone.
+    """
 
     def __init__(
         self,
@@ -96,9 +100,11 @@ class Learner:
         optimizer: OptimizerSettings,
         *,
         on_fallback: Callable[[str], None],
+        initial: Adapter | None = None,
     ) -> None:
         self.decoder = decoder
         self.adapter = adapter
+        self.initial = initial
         self.settings = passes
         self.max_grad_norm = optimizer.max_grad_norm
         self.optimizer = _make_optimizer(adapter, optimizer)
@@ -121,9 +127,11 @@ class Learner:
         adapter: Adapter | None,
         *,
         keep: torch.dtype | None = None,
+        wanted: Sequence[Marks] | None = None,
     ) -> list[Scored]:
-        """As `score`, of answers each to a prompt of its own; with their states as ``keep``."""
-        passes = self._passes_apart(prompts, answers)
+        """As `score`, of answers each to a prompt of its own; with their states as ``keep``. With
+        ``wanted``, of those tokens alone that it marks in each answer."""
+        passes = self._passes_apart(prompts, answers, wanted)
         return self._score_passes(passes, len(answers), adapter, keep)
 
     def _score_passes(
@@ -150,10 +158,16 @@ class Learner:
         return self._accumulate(self._passes(prompt, answers), loss)
 
     def accumulate_apart(
-        self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids], loss: Loss
+        self,
+        prompts: Sequence[Sequence[int]],
+        answers: Sequence[Ids],
+        loss: Loss,
+        *,
+        wanted: Sequence[Marks] | None = None,
     ) -> float:
-        """As `accumulate`, of answers each to a prompt of its own."""
-        return self._accumulate(self._passes_apart(prompts, answers), loss)
+        """As `accumulate`, of answers each to a prompt of its own. With ``wanted``, the loss sees
+        those tokens alone that it marks in each answer."""
+        return self._accumulate(self._passes_apart(prompts, answers, wanted), loss)
 
     def _accumulate(self, passes: Passes, loss: Loss) -> float:
         total = 0.0
@@ -166,7 +180,7 @@ class Learner:
             if not math.isfinite(number):
                 raise TrainingError(
                     f"the loss is {number} after {self.steps} optimizer steps. Lower training.lr, "
-                    f"or raise kl_coefficient."
+                    f"or raise kl_coefficient where the run has one."
                 )
             torch.autograd.backward(value)
             total += number
@@ -188,7 +202,7 @@ class Learner:
             self.optimizer.zero_grad()
             raise TrainingError(
                 f"the gradient norm is {sum(norms)} after {self.steps} optimizer steps. Lower "
-                f"training.lr, or raise kl_coefficient."
+                f"training.lr, or raise kl_coefficient where the run has one."
             )
         for group in groups:
             group["lr"] = learning_rate
@@ -240,14 +254,20 @@ class Learner:
         for members in plan.passes:
             yield members, pack(prompt, [answers[i] for i in members], self.decoder.device)
 
-    def _passes_apart(self, prompts: Sequence[Sequence[int]], answers: Sequence[Ids]) -> Passes:
+    def _passes_apart(
+        self,
+        prompts: Sequence[Sequence[int]],
+        answers: Sequence[Ids],
+        wanted: Sequence[Marks] | None = None,
+    ) -> Passes:
         if not answers:
             return
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers, strict=True)]
         prefix = shared_prefix(prompts)
         for members in self._plan_apart(prefix, lengths):
             own = [prompts[i] for i in members], [answers[i] for i in members]
-            yield members, pack_apart(*own, self.decoder.device)
+            marks = None if wanted is None else [wanted[i] for i in members]
+            yield members, pack_apart(*own, self.decoder.device, marks)
 
     def _plan_apart(self, prefix: int, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         settings = self.settings

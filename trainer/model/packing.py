@@ -19,6 +19,7 @@ from torch import Tensor
 from trainer.prefix import shared_prefix
 
 Ids = npt.NDArray[np.int32]
+Marks = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,17 @@ def pack(prompt: Sequence[int], answers: Sequence[Ids], device: torch.device) ->
 
 
 def pack_apart(
-    prompts: Sequence[Sequence[int]], answers: Sequence[Ids], device: torch.device
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Ids],
+    device: torch.device,
+    wanted: Sequence[Marks] | None = None,
 ) -> Pack:
     """Lay out one pass of answers (K), each to its own of ``prompts`` (K).
 
     What the prompts begin with alike is the pack's prefix; the rest of a prompt is read as the
     beginning of its answer's rows. Every answer has at least one token, and so has every prompt.
+    With ``wanted`` (K of (n_k,)) only those answer tokens are predicted that are marked; the others
+    are read, and the pack's N and ``lengths`` do not count them.
     """
     if not answers or not all(map(len, prompts)) or not all(map(len, answers)):
         raise ValueError("the prompt and every answer must have at least one token")
@@ -96,6 +102,10 @@ def pack_apart(
         # The row before the first answer token is the prefix's last one where no prompt is left.
         at[0] = at[0] if len(rest) else prefix - 1
         states.append(at)
+    targets = list(answers)
+    if wanted is not None:
+        states = [at[marks] for at, marks in zip(states, wanted, strict=True)]
+        targets = [a[marks] for a, marks in zip(answers, wanted, strict=True)]
 
     def tensor(parts: Sequence[npt.NDArray[np.integer]]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
@@ -107,8 +117,8 @@ def pack_apart(
         prefix=prefix,
         suffixes=_suffixes([n for n in rows if n], device),
         states=tensor(states),
-        targets=tensor(list(answers)),
-        lengths=tuple(len(a) for a in answers),
+        targets=tensor(targets),
+        lengths=tuple(map(len, targets)),
     )
 
 

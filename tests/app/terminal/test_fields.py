@@ -19,3 +19,9 @@ def test_a_column_that_does_not_fit_is_not_explained(info):
 def test_a_configuration_without_a_section_of_its_own_still_has_columns(info):
     info.params.pop("grpo")
     assert "KL/answer" not in [field.title for field in fields_of(info)]
+
+
+def test_a_run_of_sft_has_its_loss_and_nothing_of_answers(sft_info):
+    titles = [field.title for field in fields_of(sft_info)]
+    assert titles == ["loss", "epoch", "tokens", "learning rate", "grad norm"]
+    assert list(dict(legend(sft_info, fields_of(sft_info)))) == ["loss", "epoch"]

@@ -28,7 +28,7 @@ def history(info, clock) -> RunHistory:
 def test_the_change_of_a_held_out_reward_is_against_the_evaluation_before(history):
     first = history.evaluated(0, 16, {"eval/mean_reward": 0.625})
     second = history.evaluated(4, 16, {"eval/mean_reward": 0.9375})
-    assert (first.update, first.prompts, first.reward, first.change) == (0, 16, 0.625, None)
+    assert (first.update, first.count, first.figure, first.change) == (0, 16, 0.625, None)
     assert second.change == 0.3125
 
 
@@ -99,5 +99,33 @@ def test_first_and_last_are_five_updates_or_half_of_a_short_run(history):
 def test_an_update_without_a_reward_leaves_no_mark(history):
     row = history.add(1, "skipped", {})
     assert row.change is None
-    assert history.rewards == []
+    assert history.figures == []
     assert history.finished_updates == 1
+
+
+# -- SFT -----------------------------------------------------------------------------------------
+
+
+def test_a_run_of_sft_is_followed_by_its_loss(sft_info, clock):
+    history = RunHistory(sft_info, clock)
+    rows = [history.add(n, "trained", {"sft/loss": v}) for n, v in enumerate((2.0, 1.5), start=1)]
+    assert (history.followed, history.figures) == ("sft/loss", [2.0, 1.5])
+    assert rows[1].change == -0.5
+    assert history.stage == "train"
+
+
+def test_an_update_of_sft_is_all_training(sft_info, clock):
+    history = RunHistory(sft_info, clock)
+    history.progress("prepare", 3, 3)
+    assert history.stage == "train"
+    assert history.fraction_done() == 0.0
+    history.progress("train", 1, 2)
+    assert history.fraction_done() == pytest.approx(0.5 / 24)
+
+
+def test_a_held_out_loss_is_of_texts(sft_info, clock):
+    history = RunHistory(sft_info, clock)
+    first = history.evaluated(0, 0, {"eval/loss": 2.0, "eval/texts": 20.0})
+    second = history.evaluated(4, 0, {"eval/loss": 1.5, "eval/texts": 20.0})
+    assert (first.count, first.figure, first.of) == (20, 2.0, "loss")
+    assert second.change == -0.5

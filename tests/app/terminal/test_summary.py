@@ -102,3 +102,17 @@ def test_what_is_wrong_with_the_metrics_is_said_without_control_characters(histo
         "completions/truncation_fraction is 0.7, above 0.5, since update 3. Cut␛[2J. Raise it."
     ]
     assert summarise(history, Outcome("completed", 24, None, ""), None).health == []
+
+
+def test_a_run_of_sft_is_summed_up_by_its_loss_of_which_the_lowest_is_best(sft_info):
+    history = RunHistory(sft_info, lambda: 0.0)
+    for update in range(1, 11):
+        history.add(update, "trained", {"sft/loss": 2.0 if update <= 5 else 0.5})
+    for place, loss in enumerate((1.0, 0.25, 0.5)):
+        history.evaluated(4 * place, 0, {"eval/loss": loss, "eval/texts": 3.0})
+    rows = dict(summary_rows(history, Outcome("completed", 24, None, ""), None))
+    assert rows["loss"].startswith("2.000 → 0.500 (-1.500), mean of the first 5 updates")
+    assert rows["held-out loss"] == (
+        "1.000 → 0.500 (-0.500), first → last; best 0.250 after update 4"
+    )
+    assert "reward" not in rows

@@ -117,3 +117,19 @@ def test_what_is_out_of_its_band_or_not_finite_is_coloured(ppo_info, values):
     assert styles["-0.20"] == "yellow"
     assert styles["NaN"] == "bold red"
     assert styles["-0.100"] == "red"
+
+
+def test_sft_has_its_loss_and_no_stages(sft_info):
+    values = {"sft/loss": 0.25, "sft/epoch": 1.5, "sft/tokens": 120.0, "timing/update_seconds": 2.0}
+    row = UpdateRow(2, 24, "trained", values, -0.125)
+    columns = fit(sft_info, 80)
+    assert columns.header().plain.split() == [
+        *("update", "loss", "change", "epoch", "tokens"),
+        *("learning", "rate", "grad", "norm", "time"),
+    ]
+    shown = columns.row(row)
+    assert shown.plain.split() == [
+        *("2/24", "0.250", "-0.125", "1.50", "120", "-", "-", "2.0s"),
+    ]
+    [style] = [s.style for s in shown.spans if "-0.125" in shown.plain[s.start : s.end]]
+    assert style == "green", "a loss that falls is good"

@@ -9,6 +9,7 @@ import pytest
 from small_runs import DEFAULTS, PPO, Recorder, answer, train
 
 from trainer.algorithms.evaluation import Evaluator
+from trainer.algorithms.held_out_reward import HeldOutReward
 from trainer.chat.messages import Message, Prompt, PromptLine
 from trainer.config.common import EvaluationSection
 from trainer.reward.program import RewardReply
@@ -60,7 +61,9 @@ def prompts(count):
 
 def evaluator(*rewards, count=4, seed=42, stop_at=None, **section):
     settings = EvaluationSection.model_construct(data=Path("held.jsonl"), **section)
-    return Evaluator(settings, seed, prompts(count), Engine(), Program(*rewards), Recorder(stop_at))
+    monitor = Recorder(stop_at)
+    subject = HeldOutReward(seed, prompts(count), Engine(), Program(*rewards), monitor)
+    return Evaluator(settings, subject, monitor)
 
 
 def test_the_numbers_of_an_evaluation():
@@ -80,7 +83,7 @@ def test_the_numbers_of_an_evaluation():
 def test_each_prompt_is_answered_once_and_told_as_an_evaluation():
     held = evaluator([0.0, 1.0], count=2)
     held.evaluate(3)
-    assert held.reward.asked == [[("q0", "1"), ("q1", "2")]]
+    assert held.subject.reward.asked == [[("q0", "1"), ("q1", "2")]]
     groups = held.monitor.held_out[3]
     assert [(g.group, g.prompt.key) for g in groups] == [(0, "k0"), (1, "k1")]
     told = [t for g in groups for t in g.trajectories]
@@ -95,10 +98,10 @@ def test_seeds_are_the_same_each_time_and_others_for_each_prompt_and_each_run():
     one.evaluate(0)
     one.evaluate(7)
     other.evaluate(0)
-    first, second = one.engine.seeds
+    first, second = one.subject.engine.seeds
     assert first == second
     assert [len(seeds) for seeds in first] == [1] * 4
-    all_of_them = {s for [s] in first} | {s for [s] in other.engine.seeds[0]}
+    all_of_them = {s for [s] in first} | {s for [s] in other.subject.engine.seeds[0]}
     assert len(all_of_them) == 8
 
 

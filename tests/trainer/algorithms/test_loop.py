@@ -27,6 +27,9 @@ class Calls:
     def update_done(self, update, step, state):
         self.told.append(f"done {update}")
 
+    def asked(self, update, step, state):
+        self.told.append(f"asked {update}")
+
     def ended(self, update, step, state):
         self.told.append(f"ended {update}")
 
@@ -76,7 +79,7 @@ def looped(request, configured, configured_ppo):
             config=config, learner=SimpleNamespace(adapter=adapter, steps=0), monitor=recorder
         )
         watch = Watch(request.param, {})
-        loop = Loop(method, tools, Audit(AuditSection(**audit)), watch, Calls())
+        loop = Loop(method, tools, Audit(AuditSection(**audit)), guide=watch, keeper=Calls())
         loop.train()
         assert (loop.completed, loop.trained) == (len(updates), 0)
         return recorder, method
@@ -186,7 +189,8 @@ def test_only_whole_updates_count_and_are_saved(
     learner = SimpleNamespace(adapter=adapter, steps=0)
     tools = SimpleNamespace(config=config, learner=learner, monitor=Recorder())
     keeper = Calls()
-    loop = Loop(method, tools, Audit(AuditSection()), Watch("grpo", {}), keeper)
+    guide = Watch("grpo", {})
+    loop = Loop(method, tools, Audit(AuditSection()), guide=guide, keeper=keeper)
     with pytest.raises(type(error)):
         loop.train()
     assert (loop.completed, keeper.told, len(states)) == (completed, told, restored)

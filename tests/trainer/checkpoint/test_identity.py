@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from trainer.checkpoint.identity import differences, digest, identity, lengthened
+from trainer.checkpoint.identity import differences, digest, identity, length_key, lengthened
 
 PARAMS = {
     "run": {"algorithm": "grpo", "name": "sums", "verbose": False},
@@ -102,3 +102,38 @@ def test_another_number_of_updates_is_no_difference_but_is_told():
 def test_the_digest_of_a_file_is_its_sha256(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     assert digest(tmp_path / "file") == hashlib.sha256(b"abc").hexdigest()
+
+
+SFT = PARAMS | {
+    "run": {"algorithm": "sft"},
+    "training": {"lr": 0.01, "epochs": 2},
+    "lora": {"rank": 8, "init_adapter": "/a/start.gguf"},
+    "sft": {"data": "/a/texts.jsonl"},
+}
+SFT_FILES = {"sft.data": "aa", "lora.init_adapter": "cc"}
+
+
+def test_a_run_of_sft_is_as_long_as_its_epochs():
+    before = identity(SFT, model="m1", files=SFT_FILES)
+    longer = identity(SFT | {"training": {"lr": 0.01, "epochs": 5}}, model="m1", files=SFT_FILES)
+    assert differences(before, longer) == []
+    assert lengthened(before, longer) == (2, 5)
+    assert length_key(before) == "training.epochs"
+
+
+def test_epochs_are_not_the_length_of_other_runs():
+    then, now = (changed(training={"epochs": n}) for n in (1, 2))
+    assert differences(then, now) == ["training.epochs: 1 at the checkpoint, 2 now"]
+    assert lengthened(then, now) is None
+
+
+def test_a_file_that_only_one_of_the_runs_names_is_a_difference_of_keys():
+    files = {"sft.data": "aa"}
+    none = identity(SFT | {"lora": {"rank": 8, "init_adapter": None}}, model="m1", files=files)
+    begun = identity(SFT, model="m1", files=SFT_FILES)
+    assert differences(none, begun) == [
+        "lora.init_adapter: None at the checkpoint, '/a/start.gguf' now"
+    ]
+    assert differences(begun, none) == [
+        "lora.init_adapter: '/a/start.gguf' at the checkpoint, None now"
+    ]

@@ -96,3 +96,17 @@ def test_a_reference_without_a_penalty_toward_it_is_remarked_on(load):
     assert "[reference] is only used" in notes(load(changes, "ppo"))[0]
     assert notes(load(changes | {"ppo.kl_anchor": '"reference"'}, "ppo")) == []
     assert "[reference] is not used by SFT" in notes(load(changes, "sft"))[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("generation_concurrency", "4"), ("importance_correction", '"off"')],
+)
+def test_what_only_sampling_needs_is_not_used_by_sft(load, key, value):
+    (note,) = notes(load({f"training.{key}": value}, "sft"))
+    assert note == f"training.{key} is not used by SFT, which samples no answers."
+
+
+def test_the_audit_is_not_used_by_sft(load):
+    (note,) = notes(load({"audit.max_words": "5"}, "sft"))
+    assert note == "[audit] is not used by SFT, which samples no answers."

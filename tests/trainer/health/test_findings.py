@@ -106,6 +106,7 @@ BAD = {
     ("critic/explained_variance", 0): [-0.2] * SPANS,
     ("audit/words_mean", 0): [30.0] * 10 + [200.0] * 50,
 }
+BAD["sft/loss", 0] = [1.0] * 20 + [2.0] * 40
 BAD_WITH_TARGET = {
     ("policy/kl_per_answer", 0): [13.0] * SPANS,
     ("policy/kl", 0): [0.11] * SPANS,
@@ -116,7 +117,7 @@ TARGETS = {"grpo": {"kl_schedule": {"target": 0.05}}, "ppo": {"kl_control": {"ta
 
 
 def each_rule():
-    for algorithm in ("grpo", "ppo"):
+    for algorithm in ("grpo", "ppo", "sft"):
         for params in ({}, SEQUENCE, SHARED, TARGETS):
             for metric in guide_for(algorithm, params):
                 for number, rule in enumerate(metric.rules):
@@ -297,6 +298,15 @@ def test_nothing_to_judge():
     assert findings([], "grpo", {}) == []
     assert findings([(1, {})], "ppo", {}) == []
     assert findings(flat(), "sft", {}) == []
+
+
+def test_a_loss_that_falls_or_wanders_is_no_fault_and_one_that_rises_is():
+    wandering = [1.0 + 0.3 * math.sin(u) for u in range(SPANS)]
+    assert bad(rows(sft_loss=wandering), "sft", {}) == []
+    assert bad(rows(sft_loss=[2.0 * 0.97**u for u in range(SPANS)]), "sft", {}) == []
+    rising = rows(sft_loss=[1.0 * 1.02**u for u in range(SPANS)])
+    [finding] = findings(rising, "sft", {})
+    assert finding.change == "Lower training.lr, or raise training.warmup_steps."
 
 
 def test_ten_thousand_updates_cost_the_same_each():

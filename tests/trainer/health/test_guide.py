@@ -9,7 +9,7 @@ from trainer.config.schema import literal_words, sections
 from trainer.health.guide import GUIDE
 from trainer.health.reference import KEY
 
-ALGORITHMS = ("grpo", "ppo")
+ALGORITHMS = ("grpo", "ppo", "sft")
 
 
 def keys_of(algorithm):
@@ -83,7 +83,7 @@ def test_bands_lie_on_the_good_side_of_the_rules():
 
 
 def test_the_names_are_those_of_the_metrics():
-    prefixes = {"reward", "batch", "audit", "sampler", "policy", "completions", "critic"}
+    prefixes = {"reward", "batch", "audit", "sampler", "policy", "completions", "critic", "sft"}
     for metric in GUIDE:
         assert metric.name.partition("/")[0] in prefixes
         assert set(metric.algorithms) <= set(ALGORITHMS)

@@ -15,7 +15,7 @@ def test_one_entry_for_each_metric():
         names = [metric.name for metric in guide_for(algorithm, {})]
         assert len(names) == len(set(names))
         assert names[0] == "reward/mean"
-    assert guide_for("sft", {}) == ()
+    assert [metric.name for metric in guide_for("sft", {})] == ["sft/loss"]
 
 
 def test_ratios_of_answers_have_a_narrower_band():

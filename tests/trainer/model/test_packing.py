@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.model.packing import pack, pack_text, packed_rows
+from trainer.model.packing import pack, pack_apart, pack_text, packed_rows
 
 CPU = torch.device("cpu")
 
@@ -55,6 +55,17 @@ def test_a_text_wants_every_state_and_has_no_targets():
     assert packed.positions.tolist() == packed.states.tolist() == [0, 1, 2]
     assert (packed.targets.tolist(), packed.lengths, packed.suffixes) == ([], (), None)
     assert packed.longest == 3
+
+
+def test_only_marked_tokens_are_predicted_and_all_are_read():
+    marks = [np.array(m, np.bool_) for m in ([1, 0, 1], [0, 1])]
+    packed = pack_apart([[7, 8], [7, 9, 5]], answers([1, 2, 3], [4, 6]), CPU, marks)
+    # The prefix 7; then 8 1 2, and 9 5 4.
+    assert packed.tokens.tolist() == [7, 8, 1, 2, 9, 5, 4]
+    assert packed.states.tolist() == [1, 3, 6]
+    assert packed.targets.tolist() == [1, 3, 6]
+    assert packed.lengths == (2, 1)
+    assert (packed.prefix, packed.rows) == (1, 7)
 
 
 @pytest.mark.parametrize("lengths", [(1,), (3, 1, 2)])

@@ -1,0 +1,53 @@
+"""The loss of held-out texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.algorithms.evaluation import Measured
+from trainer.algorithms.stopwatch import Stopwatch
+from trainer.chat.texts import Text
+from trainer.config.sft import TEXTS_PER_STEP
+from trainer.model.learner import Learner
+from trainer.monitor.protocol import Monitor
+from trainer.rollout.continuous import RolloutStopped
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutLoss:
+    """Mean over all tokens of the held-out texts that would be learnt, in nats a token."""
+
+    texts: Sequence[Text]
+    learner: Learner
+    monitor: Monitor
+
+    @property
+    def lower_is_better(self) -> bool:
+        return True
+
+    def measure(self) -> Measured:
+        watch = Stopwatch()
+        total, tokens = 0.0, sum(text.tokens for text in self.texts)
+        with watch("score"):
+            for start in range(0, len(self.texts), TEXTS_PER_STEP):
+                if self.monitor.should_stop():
+                    raise RolloutStopped
+                part = self.texts[start : start + TEXTS_PER_STEP]
+                total += self._sum(part)
+                self.monitor.progress("evaluate", start + len(part), len(self.texts))
+        values = {
+            "eval/loss": total / tokens,
+            "eval/tokens": float(tokens),
+            "eval/texts": float(len(self.texts)),
+        }
+        return Measured(values["eval/loss"], (), values | watch.metrics())
+
+    def _sum(self, texts: Sequence[Text]) -> float:
+        scored = self.learner.score_apart(
+            [text.prompt for text in texts],
+            [text.rest for text in texts],
+            self.learner.adapter,
+            wanted=[text.learnt for text in texts],
+        )
+        return sum(float(-one.logprobs.sum()) for one in scored)
