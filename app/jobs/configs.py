@@ -9,7 +9,7 @@ from app.jobs.draft import placed_config
 from app.jobs.workspace import RECORD
 from app.overrides import with_seed
 from app.store.models import Run
-from trainer.config import Overrides, RunConfig, SftConfig, load_config, refuse_unavailable
+from trainer.config import Overrides, RunConfig, load_config, refuse_unavailable
 from trainer.errors import ConfigError
 from trainer.health.resolve import lookup
 
@@ -30,8 +30,6 @@ def config_of(run: Run) -> RunConfig:
 
 def resume_place(config: RunConfig) -> Path | None:
     """The folder of the run's checkpoints, or none where it holds no checkpoint yet."""
-    if isinstance(config, SftConfig):
-        return None
     from trainer.resume import checkpoint_folder  # loads torch
 
     folder = checkpoint_folder(config)

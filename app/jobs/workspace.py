@@ -16,6 +16,7 @@ LOG = "worker.log"
 RECORD = "files.json"
 CHECK = "check.json"
 CHECK_LOG = "check.log"
+_FILES_LOOKED_AT = 5000
 RESERVED = frozenset({LOG, RECORD, CHECK, CHECK_LOG, OUTPUT_FOLDER})
 """Names in a run's folder that are the server's own."""
 
@@ -73,12 +74,26 @@ class Workspace:
             return Found(named, "word")
         if refusal:
             return Found(named, "refused", why=refusal)
-        return Found(
-            named,
-            "missing",
-            why=f"not uploaded, and is not in the workspace folder {self.folder}: add the file, or "
-            "write its path from that folder",
-        )
+        why = f"not uploaded, and is not in the workspace folder {self.folder}: add the file, or "
+        near = self._like(given, top)
+        why += f'write "{near}", which is there' if near else "write its path from that folder"
+        return Found(named, "missing", why=why)
+
+    def _like(self, given: Path, top: Path) -> str:
+        """The path of a file in the workspace that ends as ``given`` does, or nothing."""
+        wanted = tuple(part for part in given.parts if part not in ("..", "/"))
+        looked_at = 0
+        for folder, below, names in os.walk(top):
+            here = Path(folder)
+            below[:] = sorted(name for name in below if not self._closed(here / name, top))
+            looked_at += len(names)
+            if wanted[-1:] and wanted[-1] in names:
+                inside = (here / wanted[-1]).relative_to(top)
+                if inside.parts[-len(wanted) :] == wanted:
+                    return str(inside)
+            if looked_at > _FILES_LOOKED_AT:
+                break
+        return ""
 
     def _take(self, named: Named, real: Path, top: Path, run_folder: Path) -> Found:
         size = real.stat().st_size

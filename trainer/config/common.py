@@ -183,7 +183,8 @@ class MetricsSection(Section):
 
 
 class ObserveSection(Section):
-    """Keeps prompts, answers, rewards and advantages. The section's presence turns it on."""
+    """What is kept of prompts, answers, rewards and advantages, in the store (whole, where this
+    section says nothing else) and, if wanted, in a file."""
 
     directory: Annotated[PathValue | None, Unset("no file")] = None
     """A folder in which the records are also appended to `observe.jsonl`."""

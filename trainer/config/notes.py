@@ -71,11 +71,6 @@ def _training_notes(config: CommonConfig) -> Iterator[str]:
 
 
 def _common_notes(config: CommonConfig) -> Iterator[str]:
-    if config.observe is not None and config.observe.directory is None:
-        yield (
-            "[observe] keeps nothing in a run from the command line without observe.directory: "
-            "name a folder for the records."
-        )
     evaluation = config.evaluation
     if evaluation is not None and evaluation.given("min_delta") and evaluation.patience is None:
         yield "evaluation.min_delta is not used without evaluation.patience."

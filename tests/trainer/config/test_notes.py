@@ -55,8 +55,6 @@ def test_wide_ranges_are_remarked_on_for_sequences(load, high, count):
             },
             "mask_truncated leaves out the very answers",
         ),
-        ({"observe.": ""}, "[observe] keeps nothing in a run from the command line without"),
-        ({"observe.every": "2"}, "[observe] keeps nothing in a run from the command line without"),
         ({"reference.model": '"other.gguf"'}, "[reference] is not used"),
         ({"training.warmup_steps": "400"}, "at most 400 optimizer steps"),
         (
