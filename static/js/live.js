@@ -139,12 +139,18 @@ async function poll() {
   }
 }
 
-// Refreshing what the hints are about.
+// Refreshing what the hints are about, or what a script of the page asks for:
+// CustomEvent("live:refresh", {detail: {kind}}) on document.body.
 
 const wanted = new Set();
 let refreshTimer = 0;
 let lastRefresh = 0;
 let refreshing = false;
+
+document.body.addEventListener("live:refresh", ({ detail }) => {
+  wanted.add(detail.kind);
+  refreshSoon();
+});
 
 function refreshSoon() {
   if (refreshTimer || refreshing) return;

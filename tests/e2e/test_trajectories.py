@@ -147,11 +147,11 @@ def test_filters_stay_while_one_goes_to_another_update(page):
     page.keyboard.press("Enter")
     expect_query(page, "update=5&min=0.5")
     expect(page.locator("#detail article")).to_have_count(4)
-    page.get_by_label("Open update").fill("2")
+    page.get_by_role("spinbutton", name="Open update").fill("2")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("update=2"))
     assert "min=0.5" in query(page)
-    expect(page.get_by_label("Open update")).to_be_focused()
+    expect(page.get_by_role("spinbutton", name="Open update")).to_be_focused()
     page.get_by_role("link", name="whole run").first.click()
     expect(page.locator("#detail article")).to_have_count(20)
 

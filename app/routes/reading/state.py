@@ -32,10 +32,10 @@ _LARGEST_ID = 2**53
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``update`` None, or what it is while ``follow`` is on, is the latest one, ``group`` None the first of the list. ``since`` is where
-    the list of groups begins, ``after`` where a page of answers does, ``before`` one of hits.
-    ``marked`` is the answer that another is to be compared with, ``against`` that other one.
-    ``full`` is an answer whose whole text is shown."""
+    """``update`` None is the latest one, as it always is while ``follow`` is on; ``group`` None is
+    the first of the list. ``since`` is where the list of groups begins, ``after`` where a page of
+    answers does, ``before`` one of hits. ``marked`` is the answer that another is to be compared
+    with, ``against`` that other one. ``full`` is an answer whose whole text is shown."""
 
     run_id: int
     update: int | None = None

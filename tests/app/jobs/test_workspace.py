@@ -79,6 +79,15 @@ def test_a_missing_file_is_named_with_what_to_do(find):
     assert "add the file, or write its path from that folder" in found.why
 
 
+def test_a_file_that_lies_deeper_is_pointed_out(find, top):
+    (top / "a" / "tiny").mkdir(parents=True)
+    (top / "a" / "tiny" / "base.gguf").write_text("")
+    for written in ("tiny/base.gguf", "base.gguf"):
+        assert 'write "a/tiny/base.gguf", which is there' in find(written, key="model.path").why
+    assert "which is there" not in find("other/base.gguf", key="model.path").why
+    assert "which is there" not in find("x.jsonl").why, "in a folder that is closed"
+
+
 def test_a_word_of_a_command_is_a_file_only_where_there_is_one(find):
     assert find("prompts.jsonl", "grpo.reward_command", 1).state == "copied"
     assert find("strict", "grpo.reward_command", 1).state == "word"

@@ -20,11 +20,17 @@ def test_an_address_says_all_and_comes_back_as_it_was():
     state = State(
         7, update=3, group=1, kind="evaluation", sort="spread", by="length", low=-0.5, high=2.0,
         trained=True, truncated=True, skip="truncated", audit="any", scope="run", since=100,
-        after="0.5_9", q='a "b" &c', before=8, marked=4, against=5, full=6, follow=True,
+        after="0.5_9", q='a "b" &c', before=8, marked=4, against=5, full=6,
     )  # fmt: skip
     path, _, query = state.url(full=6).partition("?")
     assert path == "/runs/7/trajectories"
     assert read(query) == state
+
+
+def test_who_follows_names_no_update():
+    assert State(7, update=3, follow=True).url() == "/runs/7/trajectories?follow=1"
+    assert State(7, update=3, follow=True).url(group=1) == "/runs/7/trajectories?update=3&group=1"
+    assert read("follow=1") == State(7, follow=True)
 
 
 def test_an_empty_field_of_a_form_is_none():
