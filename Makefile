@@ -7,6 +7,7 @@
 #   CMAKE_ARGS   more options for compiling llama.cpp, such as -DGGML_CUDA=ON
 #   RETROGRAD_CACHE  where the compiled wheel is kept; default ~/.cache/retrograd
 #   RETROGRAD_BROWSER  the Chromium for tests in a browser; otherwise one is looked for
+#   MODEL        a GGUF file for `make screenshots`, in place of the bundled tiny model
 #   PYTEST_ARGS  more arguments for pytest, such as "-k reward"
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-full e2e browser postgres demo lint wheel clean FORCE
+.PHONY: help venv test test-full e2e browser postgres screenshots demo lint wheel clean FORCE
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -53,6 +54,9 @@ e2e: venv browser ## run the tests in a real browser (part of `make test`)
 # The browser that is there, else Debian's package (root), else Playwright's own download.
 browser: venv
 	@test -x "$$(cat $(BROWSER) 2>/dev/null)" || .ci/browser $(VENV) $(BROWSER)
+
+screenshots: venv browser ## make the pictures of the dashboard in docs/pictures (minutes)
+	$(BIN)/python docs/screenshots.py $(if $(MODEL),--model $(MODEL))
 
 postgres:
 	@.ci/postgres

@@ -82,8 +82,10 @@ class Desk:
     supervisor: Supervisor
 
     @classmethod
-    def open(cls, folder: Path, workspace: Path, **settings: object) -> Desk:
-        store = Store.open(str(folder / "retrograd.db"))
+    def open(
+        cls, folder: Path, workspace: Path, *, url: str | None = None, **settings: object
+    ) -> Desk:
+        store = Store.open(url or str(folder / "retrograd.db"))
         given = ServerSettings(workspace=workspace, **settings)  # type: ignore[arg-type]
         jobs = Jobs(store, given)
         return cls(workspace, jobs, Supervisor(jobs))

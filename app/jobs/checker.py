@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from app.interrupt import Signalled, ended_by_signals, interrupts_that_last
-from app.jobs.checks import Checks, Finding, State
+from app.jobs.checks import Checks, Finding, State, out_of_time
 from app.jobs.draft import placed_config
 from app.jobs.processes import started_at
 from trainer.errors import RetrogradError
@@ -22,14 +22,14 @@ class _OutOfTime(BaseException):
 
 
 def main(folder: Path, limit: float) -> None:
-    def out_of_time(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         raise _OutOfTime
 
     began = time.time()
     findings: list[Finding] = []
     state: State = "done"
     message = ""
-    signal.signal(signal.SIGALRM, out_of_time)
+    signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, limit, 1.0)  # again, if native code swallowed the first
     try:
         with interrupts_that_last(), ended_by_signals():
@@ -38,10 +38,7 @@ def main(folder: Path, limit: float) -> None:
         findings = [Finding("error", "configuration", str(error))]
     except _OutOfTime:
         state = "failed"
-        message = (
-            f"The checks were ended after {limit:g} s. The reward program or the model may need "
-            "longer than that; the run itself may still work."
-        )
+        message = out_of_time(limit)
     except Signalled:
         sys.exit(1)
     except Exception as error:  # noqa: BLE001  a fault of ours; people read where it is

@@ -90,6 +90,13 @@ def read_checks(folder: Path) -> Checks:
     return again if again.state != "running" else Checks("failed", message=_last_words(folder))
 
 
+def out_of_time(limit: float) -> str:
+    return (
+        f"The checks were ended after {limit:g} s. The reward program or the model may need longer "
+        "than that; the run itself may still work."
+    )
+
+
 def mark_of(folder: Path) -> str:
     return f"checks in {folder}"
 
@@ -107,6 +114,10 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, limit: float) -> None
     try:
         process.wait(limit + _PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
+        now = _read(folder)
+        # Others may have begun since.
+        if now is not None and (now.state, now.pid) == ("running", process.pid):
+            Checks("failed", message=out_of_time(limit), seconds=limit).write(folder)
         end_all(mark_of(folder))
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

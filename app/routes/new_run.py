@@ -349,7 +349,7 @@ def _sections(config: RunConfig) -> tuple[ConfigSection, ...]:
     def add(name: str, values: Mapping[str, Any]) -> None:
         plain = {k: v for k, v in values.items() if not isinstance(v, dict)}
         if plain:
-            rows = tuple(Setting(key, _shown(value)) for key, value in plain.items())
+            rows = tuple(Setting(key, _shown(key, value)) for key, value in plain.items())
             sections.append(ConfigSection(name, rows))
         for key, value in values.items():
             if isinstance(value, dict):
@@ -359,9 +359,10 @@ def _sections(config: RunConfig) -> tuple[ConfigSection, ...]:
     return tuple(sections)
 
 
-def _shown(value: object) -> str:
+def _shown(key: str, value: object) -> str:
     if value is None:
         return "—"
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return shown_command(value)
+    if isinstance(value, list):
+        as_command = key in ("command", "reward_command")
+        return shown_command(value) if as_command else ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value)

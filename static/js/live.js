@@ -4,11 +4,12 @@
 // Each hint becomes CustomEvent("hint:<kind>", {detail: {kind, last_id}}) on document.body. Elements
 // with an id and data-refresh="kind kind" are replaced by what the page's own address has by then,
 // in place: focus, open <details> and scroll positions stay. An element in which the reader has
-// selected text waits until he has done with it. One with data-until stands for what is not there yet:
+// selected text waits until that is undone. One with data-until stands for what is not there yet:
 // the page is loaded anew when it has gone.
 //
-// Nothing is fetched while the page is hidden. Where a stream cannot be kept open, it is asked for
-// what was missed every few seconds.
+// CustomEvent("live:open") tells that the server answers, for the first time or again. Nothing is
+// fetched while the page is hidden. Where a stream cannot be kept open, the server is asked every
+// few seconds for what was missed.
 
 const REFRESH_MILLISECONDS = 600;
 const POLL_MILLISECONDS = 1500;
@@ -78,12 +79,19 @@ async function open() {
   connect();
 }
 
+// The server answers, for the first time or again: what could not be fetched is.
+function back() {
+  document.body.dispatchEvent(new CustomEvent("live:open"));
+  if (wanted.size) refreshSoon();
+}
+
 function connect() {
   stream = new EventSource(withSeen(address));
   stream.addEventListener("open", () => {
     failures = 0;
     stopPolling();
     say("");
+    back();
   });
   stream.addEventListener("hint", (event) => {
     if (event.lastEventId) seen = event.lastEventId;
@@ -99,6 +107,12 @@ function connect() {
       startPolling();
     }
   });
+}
+
+function gone() {
+  stopPolling();
+  close();
+  say("This run has been deleted.");
 }
 
 function close() {
@@ -123,11 +137,12 @@ function stopPolling() {
 async function poll() {
   try {
     const response = await fetch(withSeen(`${address}.json`));
-    if (response.status === 404) { stopPolling(); close(); say("This run is no longer there."); return; }
+    if (response.status === 404) { gone(); return; }
     if (!response.ok || response.redirected) throw new Error(response.statusText);
     const missed = await response.json();
     seen = missed.mark;
     missed.hints.forEach(tell);
+    if (saying) back();
     say("");
     // The server answers: a stream may be had again, or a place for one.
     if (stream?.readyState !== EventSource.OPEN) {
@@ -165,22 +180,26 @@ function elementsFor(kinds) {
 
 async function refresh() {
   refreshTimer = 0;
+  if (document.hidden) return;
   const kinds = new Set(wanted);
   wanted.clear();
   const elements = elementsFor(kinds);
-  if (!elements.length || document.hidden) return;
+  if (!elements.length) return;
   refreshing = true;
   lastRefresh = performance.now();
+  let isDone = true;
   try {
     const response = await fetch(location.href, { headers: { "HX-Request": "true" } });
+    if (response.status === 404) gone();
     if (!response.ok || response.redirected) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const element of elements) await replace(element, page.getElementById(element.id), kinds);
   } catch {
-    // The stream notices that the server is away, and catches up when it is back.
+    isDone = false;  // the server is away: it is asked again when it is back
+    kinds.forEach((kind) => wanted.add(kind));
   } finally {
     refreshing = false;
-    if (wanted.size) refreshSoon();
+    if (isDone && wanted.size) refreshSoon();
   }
 }
 

@@ -32,7 +32,7 @@ def test_there_is_something_to_read_on(page, server, plain, finished_run, hostil
 
 def test_a_run_is_read_from_the_list_down_to_two_answers_side_by_side(plain, finished_run):
     plain.goto("/")
-    plain.get_by_role("link", name="finished").click()
+    plain.get_by_role("link", name="finished", exact=True).click()
     expect(status(plain)).to_have_text("completed")
 
     plain.get_by_role("link", name="Metrics").click()
@@ -52,7 +52,7 @@ def test_answers_are_searched_and_filtered(plain, finished_run):
     plain.goto(f"/runs/{finished_run}/trajectories")
     plain.get_by_role("searchbox").fill("add")
     plain.keyboard.press("Enter")
-    assert "q=add" in plain.url
+    plain.wait_for_url("**q=add*")
     expect(plain.get_by_role("main")).to_contain_text(re.compile("add", re.IGNORECASE))
 
 

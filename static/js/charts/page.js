@@ -157,6 +157,7 @@ async function follow() {
 }
 
 document.body.addEventListener("hint:metrics", follow);
+document.body.addEventListener("live:open", follow);
 
 // Metrics that a run did not have when the page was made, such as those of its first evaluation.
 

@@ -83,6 +83,7 @@ def wait(condition: Callable[[], object], seconds: float = 90) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.full
 def test_runs_go_on_when_the_server_is_killed_and_the_next_one_finds_them(operator):
     server, client = operator.serve()
     address = operator.start_run(client, slow_text())

@@ -102,6 +102,7 @@ def test_asked_twice_a_run_ends_at_once_even_if_its_program_hangs(desk):
     assert all(gone(pid) for pid in desk.programs())
 
 
+@pytest.mark.full
 def test_a_run_that_fails_says_why_with_the_programs_own_words(desk):
     text = config_text(reward_command='["python3", "broken.py"]')
     program = "import sys\nsys.stderr.write('no such dictionary: words.txt')\nsys.exit(4)\n"

@@ -15,13 +15,14 @@ from app.store.models import Run
 from app.store.monitor import StoreMonitor
 
 
-@pytest.fixture
-def store(tmp_path):
-    with closing(Store.open(str(tmp_path / "store.db"))) as opened:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """One for all of them, each with runs of its own."""
+    with closing(Store.open(str(tmp_path_factory.mktemp("store") / "store.db"))) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def get(store):
     client = TestClient(create_app(ServerSettings(), store), base_url="http://127.0.0.1")
     return client.get
@@ -74,7 +75,7 @@ def test_a_run_that_has_only_begun_has_a_page(store, get, tmp_path):
 
 
 def test_there_is_no_page_of_a_run_that_is_not_there(get):
-    assert get("/runs/5").status_code == 404
+    assert get("/runs/9999").status_code == 404
 
 
 def test_a_reward_that_may_be_gamed_is_said_at_the_top(store, get, tmp_path):

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import psutil
+import pytest
+from desk import Desk, config_text, prepare_workspace
+
+from app.jobs import queue
+from app.jobs.worker import main
+
+
+@pytest.mark.full
+def test_a_run_in_postgresql_whose_password_is_on_no_command_line(postgres, tmp_path):
+    url = postgres.new_database().replace("@", ":unguessable@", 1)
+    desk = Desk.open(
+        tmp_path, prepare_workspace(tmp_path / "workspace"), url=url, data_folder=tmp_path / "data"
+    )
+    assert "unguessable" in desk.jobs.store.engine.url.render_as_string(hide_password=False)
+    run_id = desk.enter(config_text(2))
+    desk.wait_until(run_id, "running")
+    words = psutil.Process(desk.run(run_id).pid).cmdline()
+    assert "app.jobs.worker" in words
+    assert "unguessable" not in " ".join(words)
+    run = desk.wait_until(run_id, "completed")
+    assert run.folder == str(tmp_path / "data" / "runs" / str(run_id))
+    assert "unguessable" not in str(run.provenance)
+    desk.close()
+
+
+def test_a_run_that_nobody_claimed_is_left_alone(desk, capsys):
+    run_id = desk.enter(config_text(2))
+    assert main(["--run", str(run_id), "--store", desk.jobs.store.place]) == 3
+    assert "is not to be started by this process" in capsys.readouterr().err
+    assert desk.run(run_id).status == "queued"
+    queue.ask(desk.jobs.store, run_id, "stop")
