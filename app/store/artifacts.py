@@ -37,9 +37,9 @@ class Artifacts:
     def note_all(self, config: Path, adapter: Path | None) -> None:
         """What is there when the run has ended. Raises DBAPIError."""
         observed = lookup(self.info.params, "observe.directory")
-        found = {"config": [config], "observe": [Path(observed) / FILE_NAME] if observed else []}
-        if adapter is not None:  # without one, that of an earlier segment may still be there
-            found["adapter"] = [adapter]
+        # Without an adapter, that of an earlier segment may still be there.
+        found = {"adapter": [adapter]} if adapter is not None else {}
+        found |= {"config": [config], "observe": [Path(observed) / FILE_NAME] if observed else []}
         self._note(found)
         self.note_checkpoints()
 

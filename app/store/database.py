@@ -165,13 +165,16 @@ def _prepare(connection: DBAPIConnection, foreign_keys: bool) -> None:
     connection.isolation_level = None  # so that `_begin` begins
     cursor = connection.cursor()
     for pragma in (
-        "auto_vacuum = INCREMENTAL",  # of a new file: what is deleted can be given back
         f"busy_timeout = {int(BUSY_SECONDS * 1000)}",
         "synchronous = NORMAL",  # a power cut may lose the last commits, a kill none
         f"foreign_keys = {'ON' if foreign_keys else 'OFF'}",
         f"journal_size_limit = {_WAL_BYTES}",
     ):
         cursor.execute(f"PRAGMA {pragma}")
+    if cursor.execute("PRAGMA page_count").fetchone()[0] == 0:
+        # Only a new file takes it, and asking another one would wait for its writer. With it, what
+        # is deleted can be given back to the disk.
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     # In this mode readers never wait for the writer. It stays with the file; changing to it wants
     # the file alone, and does not wait for others by itself.
     deadline = time.monotonic() + BUSY_SECONDS

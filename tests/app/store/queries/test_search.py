@@ -25,7 +25,12 @@ def run(shared_store, tmp_path_factory):
         2: said("twenty and five", "nothing to see", "100 % sure * of (this)"),
         3: [GroupRecord(0, question(5, ("user", "Count the zebras")), [answer(0, "7", 1.0)])],
     }
-    return read_run(shared_store, tmp_path_factory.mktemp("run"), told, evaluations={3: held_out("a held twenty")})
+    return read_run(
+        shared_store,
+        tmp_path_factory.mktemp("run"),
+        told,
+        evaluations={3: held_out("a held twenty")},
+    )
 
 
 @pytest.fixture
