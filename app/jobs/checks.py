@@ -49,10 +49,15 @@ class Checks:
     def warnings(self) -> int:
         return sum(f.level == "warning" for f in self.findings)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, *, unless_there: bool = False) -> None:
         new = folder / f"{CHECK}.{os.getpid()}.new"
         new.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        new.replace(folder / CHECK)
+        if not unless_there:
+            new.replace(folder / CHECK)
+            return
+        with contextlib.suppress(FileExistsError):  # quick checks have their result already
+            (folder / CHECK).hardlink_to(new)
+        new.unlink()
 
 
 def start_checks(folder: Path, limit: float = LIMIT_SECONDS) -> None:
@@ -62,7 +67,7 @@ def start_checks(folder: Path, limit: float = LIMIT_SECONDS) -> None:
         "app.jobs.checker", [str(folder), str(limit)], mark=mark_of(folder), log=folder / CHECK_LOG
     )
     began = started_at(process.pid)
-    Checks("running", pid=process.pid, began=began).write(folder)
+    Checks("running", pid=process.pid, began=began).write(folder, unless_there=True)
     name = f"checks in {folder.name}"
     threading.Thread(target=_watch, args=(process, folder, limit), name=name, daemon=True).start()
 

@@ -91,7 +91,8 @@ def test_a_pasted_configuration_is_checked_and_started_by_a_press(browser):
     deadline = time.monotonic() + 60
     while (told := browser.told(address))["checks"]["state"] == "running":
         assert told["can_start"], "nobody has to wait for the checks"
-        assert "hx-get" in browser.page(address)
+        page = browser.page(address)
+        assert ("hx-get" in page) == ("Checking…" in page), "it looks again until there is a result"
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert told["checks"]["state"] == "done"
