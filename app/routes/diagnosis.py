@@ -191,7 +191,10 @@ def _all_well(numbers: Numbers, guide: Mapping[str, Metric], wrong: bool) -> Ite
     watched = [name for name in guide if name in numbers.last]
     if wrong or len(numbers.main) < EARLY or not watched:
         return
-    text = f"None of the {len(watched)} numbers that are watched for trouble shows any."
+    count = len(watched)
+    of_them = f"None of the {count} numbers" if count > 1 else "The one number"
+    text = f"{of_them} that {'are' if count > 1 else 'is'} watched for trouble shows "
+    text += "any." if count > 1 else "none."
     clip = numbers.last.get("policy/clip_fraction")
     if clip is not None:
         text += f" The clip fraction is {number(clip)}."

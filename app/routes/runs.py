@@ -33,7 +33,8 @@ STATUSES: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A run as the list shows it. ``spark`` is the path of an SVG; ``seconds`` are taken so far."""
+    """A run as the list shows it. ``spark`` is the path of an SVG; ``seconds`` are taken so far.
+    ``loss`` is there for SFT, which has no reward."""
 
     run: RunRow
     tone: str
@@ -41,6 +42,7 @@ class Line:
     spark: str
     seconds: float | None
     seconds_left: float | None
+    loss: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,9 @@ def line_of(row: RunRow, now: float) -> Line:
         spark=spark_path(row.sparkline),
         seconds=row.seconds_taken(now),
         seconds_left=row.seconds_left,
+        loss=next((v for v in reversed(row.sparkline) if v is not None), None)
+        if row.algorithm == "sft"
+        else None,
     )
 
 

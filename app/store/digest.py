@@ -28,6 +28,8 @@ from trainer.monitor import Event, RunInfo, UpdateStatus
 
 _PACE_OVER = 10
 _SECONDS = "timing/update_seconds"
+_HEADLINE = {"sft": "sft/loss"}
+"""What the list of runs draws, where that is not the mean reward."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Digest:
     def remember(self, update: int, values: Mapping[str, float | None]) -> None:
         """Take in an update of an earlier segment."""
         self.watch.add(update, values)
-        self.sparkline.add(update, values.get("reward/mean"))
+        self.sparkline.add(update, values.get(self._headline))
 
     def _group(self, told: GroupTold) -> Rows:
         tally = self._tallies.setdefault((told.kind, told.update), Tally())
@@ -87,7 +89,7 @@ class Digest:
         self.tokens += tally.tokens
         self.watch.add(told.update, told.values)
         reward = told.values.get("reward/mean")
-        self.sparkline.add(told.update, reward)
+        self.sparkline.add(told.update, told.values.get(self._headline))
         run = {
             "completed": self.completed,
             "steps": self.steps,
@@ -106,11 +108,13 @@ class Digest:
 
     def _evaluation(self, told: ValuesTold) -> Rows:
         tally = self._tallies.pop(("evaluation", told.update), Tally())
-        reward = told.values.get("eval/mean_reward")
+        found = told.values.get("eval/mean_reward", told.values.get("eval/loss"))
+        # Its timings have the names of the update's, which it would stand beside.
+        own = {name: value for name, value in told.values.items() if name.startswith("eval/")}
         return Rows(
-            metrics=metric_rows(told.update, told.values),
+            metrics=metric_rows(told.update, own),
             updates=[update_row(told, tally, self.steps, self.tokens)],
-            run={"last_evaluation": None if reward is None else number(reward)},
+            run={"last_evaluation": None if found is None else number(found)},
         )
 
     def _end(self, told: EndTold) -> Rows:
@@ -137,6 +141,10 @@ class Digest:
                 rows.updates.append(update_row(end, tally, self.steps, self.tokens))
                 rows.unfinished = update
         return rows
+
+    @property
+    def _headline(self) -> str:
+        return _HEADLINE.get(self.info.algorithm, "reward/mean")
 
     @property
     def _max_text_chars(self) -> int:

@@ -80,10 +80,11 @@ class Run(Base):
     stage_total: Mapped[int] = mapped_column(default=0)
     last_reward: Mapped[float | None]
     last_evaluation: Mapped[float | None]
+    """Mean reward on held-out prompts; with SFT the loss on held-out texts."""
     seconds_per_update: Mapped[float | None]
     """Over the last updates; times what is left it is the time left."""
     sparkline: Mapped[list[Any]]
-    """At most 60 mean rewards (null where there is none) over the whole run."""
+    """At most 60 mean rewards (SFT: losses) over the whole run; null where there is none."""
     findings: Mapped[list[Any]]
     """What is wrong with its numbers now: objects with the fields of ``Finding``."""
     audited: Mapped[list[Any]]
