@@ -22,4 +22,4 @@ def test_the_benchmark_runs_and_asks_for_every_page(root, tmp_path):
     assert "answered" not in done.stdout  # a page that is not there any more
     for row in ("/trajectories?q=", "rows taken by the store", "its hint", "tiny model"):
         assert row in done.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.rglob("*.db")) == []
