@@ -31,7 +31,7 @@ from machine import (
 )
 
 SEED = 1
-COUNTS = {"demonstrations.jsonl": 200, "train.jsonl": 400, "held_out.jsonl": 64}
+COUNTS = {"demonstrations.jsonl": 480, "train.jsonl": 256, "held_out.jsonl": 64}
 DISTANCES = (1, 1, 2, 1, 2, 1, 3, 2)
 START = (1, 9)
 STEPS = [
@@ -39,12 +39,7 @@ STEPS = [
 ]
 """What a walk is made of: each has an effect of its own, and none is the usual answer."""
 
-SYSTEM = """You program a machine with registers A, B and C.
-add A B: A becomes A + B
-sub A B: A becomes A - B
-copy A B: A becomes B
-swap A B: A and B change places
-Answer with instructions only, one a line."""
+SYSTEM = "Registers A, B, C. Instructions: add A B, sub A B, copy A B, swap A B."
 
 
 class Task(NamedTuple):

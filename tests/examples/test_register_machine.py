@@ -180,7 +180,7 @@ def test_held_out_tasks_are_none_of_training_and_drawn_like_them(written):
     asked = [{row["messages"][1]["content"] for row in file} for file in (train, held_out)]
     shown = {row["messages"][1]["content"] for row in demonstrations}
 
-    assert [len(file) for file in (demonstrations, train, held_out)] == [200, 400, 64]
+    assert [len(file) for file in (demonstrations, train, held_out)] == [480, 256, 64]
     assert not asked[1] & (asked[0] | shown)
     for file in (train, held_out):
         at = [row["distance"] for row in file]
@@ -200,7 +200,7 @@ def test_each_task_is_as_far_from_its_goal_as_it_says(machine, written, name):
 
 
 def test_each_demonstration_is_a_shortest_program(machine, make_tasks, written):
-    tasks = islice(make_tasks.tasks(random.Random(make_tasks.SEED)), 200)
+    tasks = islice(make_tasks.tasks(random.Random(make_tasks.SEED)), 480)
     for task, row in zip(tasks, rows(written["demonstrations.jsonl"]), strict=True):
         assert row["messages"][:2] == task.prompt
         outcome = machine.run(row["messages"][2]["content"], task.start)
@@ -218,7 +218,7 @@ TASK = ((3, 5, 2), (8, 7, None), 2)
         ("add A B\nadd B C", 1, 0, 0),
         ("add A B", 0.5, 0, 0),  # one of two steps
         ("add B C", 0, -0.1, 0),
-        ("add B C\nadd A B", 0, -0.2, 0),
+        ("add B C\nadd A B", 0.5, -0.1, 0),  # A is 10 then, one `sub A C` from 8
         ("sub C B", 0, 0, -0.5),  # cannot run: nothing did
         ("swap A C", 0, -0.1, 0),
         ("add A B\nadd B C\ncopy C C", 1, -0.1, 0),
@@ -285,7 +285,7 @@ def test_wandering_never_pays_more_than_the_shortest_way_to_the_same_end(machine
     dice = random.Random(4)
     short = [p for n in (1, 2) for p in product(machine.INSTRUCTIONS, repeat=n)]
     long = [dice.choices(machine.INSTRUCTIONS, k=dice.randint(3, 9)) for _ in range(300)]
-    for row in rows(written["held_out.jsonl"])[4:7]:  # 2, 1 and 3 instructions
+    for row in rows(written["held_out.jsonl"])[4:6]:  # 2 instructions, and 1
         start, wanted, steps = task_of(row)
         left = {}
         for program in (*short, *long):
