@@ -15,21 +15,20 @@ from app.store.rows import (
     event_row,
     group_row,
     metric_rows,
-    strange,
     update_row,
 )
 from app.store.sparkline import Sparkline
+from app.store.unfinished import end_columns
 from app.store.values import number, plain, text
 from trainer.config.common import AuditSection
 from trainer.health.audit import MEASURES
 from trainer.health.findings import Watch
+from trainer.health.headline import headline_of
 from trainer.health.resolve import lookup
-from trainer.monitor import Event, RunInfo, UpdateStatus
+from trainer.monitor import RunInfo, UpdateStatus
 
 _PACE_OVER = 10
 _SECONDS = "timing/update_seconds"
-_HEADLINE = {"sft": "sft/loss"}
-"""What the list of runs draws, where that is not the mean reward."""
 
 
 @dataclass(slots=True)
@@ -74,19 +73,15 @@ class Digest:
     def _group(self, told: GroupTold) -> Rows:
         tally = self._tallies.setdefault((told.kind, told.update), Tally())
         tally.add(told.record.trajectories)
-        rows = Rows(groups=[group_row(told, self._max_text_chars)])
-        if count := strange(told):
-            words = f"{count} answers have a reward or an advantage that is not finite, shown as 0"
-            event = Event("warning", "nonfinite_answer", words, told.update)
-            rows.events.append(event_row(EventTold(told.at, event)))
-        return rows
+        return Rows(groups=[group_row(told, self._max_text_chars)])
 
     def _update(self, told: ValuesTold) -> Rows:
         tally = self._tallies.pop(("train", told.update), Tally())
         self._tallies.clear()
         self.completed = told.update
         self.steps = int(number(told.values.get("optimizer/step", self.steps)) or self.steps)
-        self.tokens += tally.tokens
+        # Those of answers, or of the texts that SFT learns.
+        self.tokens += tally.tokens + int(number(told.values.get("sft/tokens", 0)) or 0)
         self.watch.add(told.update, told.values)
         reward = told.values.get("reward/mean")
         self.sparkline.add(told.update, told.values.get(self._headline))
@@ -103,6 +98,7 @@ class Digest:
         return Rows(
             metrics=metric_rows(told.update, told.values),
             updates=[update_row(told, tally, self.steps, self.tokens)],
+            events=tally.warning(told.at, told.update),
             run=run,
         )
 
@@ -114,6 +110,7 @@ class Digest:
         return Rows(
             metrics=metric_rows(told.update, own),
             updates=[update_row(told, tally, self.steps, self.tokens)],
+            events=tally.warning(told.at, told.update),
             run={"last_evaluation": None if found is None else number(found)},
         )
 
@@ -121,18 +118,14 @@ class Digest:
         outcome = told.outcome
         rows = Rows(
             run={
-                "status": outcome.status,
-                "message": text(outcome.message),
+                **end_columns(outcome.status, text(outcome.message), told.at),
                 "completed": max(self.completed, outcome.updates),
-                "stage": "",
-                "stage_done": 0,
-                "stage_total": 0,
-                "ended_at": told.at,
                 "findings": self.findings(),
             },
             segment={"status": outcome.status, "ended_at": told.at},
         )
         for (kind, update), tally in self._tallies.items():
+            rows.events += tally.warning(told.at, update)
             # Its answers explain what happened, so they have their place; none was trained on.
             if kind == "train":
                 status: UpdateStatus = "skipped"
@@ -144,7 +137,8 @@ class Digest:
 
     @property
     def _headline(self) -> str:
-        return _HEADLINE.get(self.info.algorithm, "reward/mean")
+        """What the list of runs draws."""
+        return headline_of(self.info.algorithm).name
 
     @property
     def _max_text_chars(self) -> int:

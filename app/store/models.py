@@ -35,11 +35,20 @@ class Base(DeclarativeBase):
     type_annotation_map = {float: Float, str: Text, dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012
 
 
+class Identity(Base):
+    """One row: a name of this store that no other one has, whatever address it is opened by."""
+
+    __tablename__ = "identity"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+
+
 class Run(Base):
     """One run. The list of runs reads this table and no other: last values are kept here.
 
-    ``status``: draft (being prepared in the browser), queued, starting, running, stopping, and the
-    ends: completed, stopped, failed, interrupted (its process died).
+    ``status``: draft (being prepared in the browser), queued, starting, running, stopping; the
+    ends: completed, stopped, failed, interrupted (its process died); and deleting. What they mean
+    is in ``app.store.status``.
     """
 
     __tablename__ = "runs"

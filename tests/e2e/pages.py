@@ -66,7 +66,7 @@ def settle(page: Page) -> None:
 
 _SETTLED = """() => document.readyState === "complete"
   && performance.getEntriesByType("resource").every((entry) => entry.responseEnd > 0)
-  && [...document.querySelectorAll("figure.chart")].every((chart) => {
+  && [...document.querySelectorAll("figure.chart, #compare-chart")].every((chart) => {
     const { top, bottom } = chart.getBoundingClientRect();
     return bottom < 0 || top > innerHeight || !chart.checkVisibility()
       || chart.querySelector("canvas") || chart.querySelector(".notice")?.textContent;

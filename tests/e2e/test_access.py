@@ -13,7 +13,7 @@ from e2e.pages import MISSING, PAGES, address, open_everything, visit
 from e2e.server import Server
 
 NARROW = {"width": 360, "height": 740}
-ABOUT_COLOURS = {"runOnly": {"type": "tag", "values": ["cat.color"]}}
+ABOUT_COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
 """All that another colour scheme can change."""
 LOOKED_AT = (
     *(page for page in PAGES if not page.startswith("/runs/{run}/metrics?")),

@@ -70,7 +70,7 @@ def test_a_run_is_started_and_stopped(server, plain, tmp_path):
     run_id = run_in_address(plain)
     eventually(lambda: run_row(server, run_id).completed > 0, "its first update", 60)
     plain.reload()
-    plain.get_by_role("button", name="Stop…").click()
+    plain.get_by_role("button", name="Stop").click()
     eventually(lambda: run_row(server, run_id).status == "stopped", "its end")
     plain.get_by_role("link", name="Artifacts").click()
     with plain.expect_download() as download:
