@@ -19,9 +19,7 @@ from app.store.values import text
 from trainer.checkpoint.identity import digest
 from trainer.config import RunConfig
 
-_DIED = (
-    "Its process ended without a word: it was killed, or the machine went down."
-)
+_DIED = "Its process ended without a word: it was killed, or the machine went down."
 
 
 def register(store: Store, config: RunConfig, *, resumed: bool = False) -> int:

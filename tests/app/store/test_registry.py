@@ -9,9 +9,9 @@ from small_runs import SMALL, write_run
 from sqlalchemy import event, select
 from told_runs import enter, groups, info, tell, the_run, whole_run
 
+from app.store.alive import is_alive
 from app.store.models import Answer, Run, Segment, Update
 from app.store.monitor import StoreMonitor
-from app.store.alive import is_alive
 from app.store.registry import find_model, mark_interrupted, register
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import event
-from told_runs import enter, tell, whole_run
+from told_runs import enter, whole_run
 
 from app.store.queries.runs import count_by_status, get_run, list_runs
 
