@@ -14,12 +14,12 @@ from sqlalchemy import select
 
 from app.jobs.runs import Jobs
 from app.jobs.supervisor import Supervisor
-from app.server.app import create_app
 from app.server.serving import Server
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
 from app.store.status import ACTIVE
+from app.web import create_app
 from trainer.errors import RetrogradError
 
 GRACE_SECONDS = 3

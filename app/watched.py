@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.jobs.processes import marked_as
 from app.stop import StopOnSignal
 from app.store.database import Store
 from app.store.errors import StoreError
+from app.store.marks import marked_as
 from app.store.monitor import StoreMonitor
 from app.store.registry import register
 from app.terminal import TerminalMonitor

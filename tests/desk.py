@@ -17,7 +17,7 @@ from app.jobs.runs import Jobs
 from app.jobs.supervisor import Supervisor
 from app.jobs.uploads import Upload
 from app.resources import bundled
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
 from app.store.status import OPEN

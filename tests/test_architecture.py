@@ -60,6 +60,22 @@ FOUNDATIONS = {
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""
 AT_THE_TOP = {"opening", "session.py", "check.py", "run.py"}
 """What puts the rooms together may import any of them."""
+OF_THE_APP = {
+    "stop.py": set(),
+    "store": set(),
+    "terminal": {"store"},
+    "watched.py": {"stop.py", "store", "terminal"},
+    "jobs": {"store", "watched.py"},
+    "server": {"store"},
+    "routes": {"jobs", "server", "store"},
+    "web.py": {"routes", "server", "store"},
+    "serving.py": {"jobs", "server", "store", "web.py"},
+}
+"""The same for the rooms of the application."""
+APP_FOR_EVERYBODY = {
+    "interrupt.py", "overrides.py", "resources.py", "rows.py", "settings.py", "text.py"
+}  # fmt: skip
+APP_AT_THE_TOP = {"cli", "demo.py", "fetch.py", "hub.py", "models.py"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -99,31 +115,31 @@ def imported(path: Path) -> set[str]:
 
 
 def room(module: str) -> str:
-    """The part of the trainer that holds a module: a folder, or a file of its own."""
-    name = module.split(".")[1]
-    return name if (ROOT / "trainer" / name).is_dir() else f"{name}.py"
+    """The part of a package that holds a module: a folder, or a file of its own."""
+    package, name = module.split(".")[:2]
+    return name if (ROOT / package / name).is_dir() else f"{name}.py"
 
 
-def trainer_modules(path: Path) -> set[str]:
-    """The modules of the trainer that a file imports, inside functions too."""
+def modules(path: Path, package: str) -> set[str]:
+    """The modules of ``package`` that a file imports, inside functions too."""
     names: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == "trainer":
-            names |= {f"trainer.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == package:
+            names |= {f"{package}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names.add(node.module or "")
-    return {name for name in names if name.startswith("trainer.")}
+    return {name for name in names if name.startswith(f"{package}.")}
 
 
-def rooms() -> dict[str, set[str]]:
-    """Each room of the trainer with the others that it imports."""
+def rooms(package: str = "trainer") -> dict[str, set[str]]:
+    """Each room of a package with the others that it imports."""
     found: dict[str, set[str]] = {}
-    for path in sources("trainer"):
-        here = path.relative_to(ROOT / "trainer").parts[0]
+    for path in sources(package):
+        here = path.relative_to(ROOT / package).parts[0]
         if here != "__init__.py":
-            others = {room(name) for name in trainer_modules(path)} - {here}
+            others = {room(name) for name in modules(path, package)} - {here}
             found.setdefault(here, set()).update(others)
     return found
 
@@ -138,12 +154,27 @@ def test_each_room_imports_those_below_it_and_no_others():
     assert [r for r in order if not FOUNDATIONS[r] <= set(order[: order.index(r)])] == []
 
 
-def test_no_two_rooms_import_each_other_whatever_the_way_round():
-    assert set(TopologicalSorter(rooms()).static_order()) >= FOUNDATIONS.keys()
+def test_each_room_of_the_application_imports_those_below_it_and_no_others():
+    found = rooms("app")
+    assert found.keys() - OF_THE_APP.keys() == APP_AT_THE_TOP | APP_FOR_EVERYBODY
+    assert set().union(*(found[name] for name in APP_FOR_EVERYBODY)) <= APP_FOR_EVERYBODY
+    below = {n: others - APP_FOR_EVERYBODY for n, others in found.items() if n in OF_THE_APP}
+    assert below == OF_THE_APP
+    order = list(OF_THE_APP)
+    assert [r for r in order if not OF_THE_APP[r] <= set(order[: order.index(r)])] == []
+
+
+@pytest.mark.parametrize("package", ["trainer", "app"])
+def test_no_two_rooms_import_each_other_whatever_the_way_round(package):
+    assert set(TopologicalSorter(rooms(package)).static_order()) >= rooms(package).keys()
 
 
 def test_the_page_on_architecture_tells_the_same():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page, _, of_app = page.partition("\n## `app/`\n")
+    rows = re.findall(r"^\| `([a-z]+(?:\.py)?)` \| (.*) \|$", of_app, re.MULTILINE)
+    said = {name: set(re.findall(r"`([a-z]+(?:\.py)?)`", text)) for name, text in rows}
+    assert {name: said.get(name) for name in OF_THE_APP} == OF_THE_APP
     told = {}
     for row in re.findall(r"^\| `([a-z]+(?:\.py)?)` \| (.*) \|$", page, re.MULTILINE):
         imports = re.findall(r"`([a-z]+(?:\.py)?)`", row[1])

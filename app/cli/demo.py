@@ -36,8 +36,8 @@ def demo(
     the browser."""
     with reported(debug):
         from app.demo import enter, prepare
-        from app.server.settings import ServerSettings
         from app.serving import opened
+        from app.settings import ServerSettings
 
         prepared = prepare(to)
         for line in prepared.remarks:

@@ -13,7 +13,7 @@ import typer
 from app.cli.errors import Debug, reported, say
 
 if TYPE_CHECKING:
-    from app.server.settings import ServerSettings
+    from app.settings import ServerSettings
 
 Host = Annotated[
     str | None,
@@ -162,7 +162,7 @@ def _settings(given: dict[str, Any]) -> ServerSettings:
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
-    from app.server.settings import ServerSettings
+    from app.settings import ServerSettings
     from trainer.errors import ConfigError
 
     try:

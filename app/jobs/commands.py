@@ -14,7 +14,7 @@ from typing import Any
 
 from app.jobs.keys import commands, shown_command, value_at
 from app.jobs.workspace import Found
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 
 DATA_ENDINGS = frozenset({".toml", ".jsonl", ".txt", ".text", ".md", ".csv", ".gguf"})
 """What may be uploaded where programs may not: no interpreter takes these for code that lies beside

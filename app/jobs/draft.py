@@ -17,7 +17,7 @@ from app.jobs.commands import Trust
 from app.jobs.keys import commands, kept_inside, named_files, with_values
 from app.jobs.uploads import Upload, UploadError
 from app.jobs.workspace import RECORD, Found, Workspace
-from app.server.settings import too_large
+from app.settings import too_large
 from trainer.config import RunConfig, load_config, refuse_unavailable
 from trainer.errors import ConfigError
 

@@ -11,16 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from app.store.database import VARIABLE, Store
+from app.store.marks import MARK
 
-MARK = "RETROGRAD_JOB"
-"""A variable that names the job; every process that the job starts inherits it. So what is left of
-a job that was killed can be found, whatever process groups it made for itself."""
 _NOT_PASSED_ON = ("RETROGRAD_TOKEN", VARIABLE)
 """A token, and a URL that may hold a password: no business of the programs that a job runs."""
 _TERMINATE_SECONDS = 2.0
@@ -48,25 +45,6 @@ def start(
             env=environment,
             start_new_session=True,
         )
-
-
-def mark_of(store: Store, run_id: int) -> str:
-    """What marks the processes of a run."""
-    return f"run {run_id} of {store.identity}"
-
-
-@contextmanager
-def marked_as(store: Store, run_id: int) -> Iterator[None]:
-    """Inside, whatever this process starts belongs to the run."""
-    before = os.environ.get(MARK)
-    os.environ[MARK] = mark_of(store, run_id)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[MARK]
-        else:
-            os.environ[MARK] = before
 
 
 def runs_with_processes(store: Store) -> set[int]:

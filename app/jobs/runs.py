@@ -31,7 +31,7 @@ from app.jobs.lock import locked
 from app.jobs.queue import QueueError
 from app.jobs.uploads import Upload
 from app.jobs.workspace import LOG, RECORD, RESERVED, Workspace
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.alive import HERE
 from app.store.database import Store, default_path
 from app.store.deletion import delete_run

@@ -23,7 +23,6 @@ from sqlalchemy.orm import Session
 from app.jobs import queue
 from app.jobs.processes import (
     end_all,
-    mark_of,
     runs_with_processes,
     signal_group,
     start,
@@ -33,6 +32,7 @@ from app.jobs.workspace import LOG
 from app.store.alive import HERE, is_alive, started_at
 from app.store.database import VARIABLE, Store
 from app.store.deletion import finish_deletions
+from app.store.marks import mark_of
 from app.store.models import Request, Run
 from app.store.registry import mark_interrupted
 from app.store.status import ACTIVE, OPEN
@@ -122,6 +122,9 @@ class Supervisor:
             queue.end(self.store, claim.run_id, "failed", words)
             return True
         queue.started(self.store, claim.run_id, process.pid, started_at(process.pid))
+        # One that goes on may have been claimed in the moment in which its last process ended.
+        if before := self._children.get(claim.run_id):
+            before.wait()
         self._children[claim.run_id] = process
         return True
 

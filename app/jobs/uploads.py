@@ -13,7 +13,7 @@ from starlette.formparsers import FormParser, MultiPartException, MultiPartParse
 from starlette.requests import Request
 
 from app.jobs.workspace import RESERVED
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from trainer.errors import RetrogradError
 
 LONGEST_TEXT = 1 << 20

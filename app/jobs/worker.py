@@ -17,9 +17,9 @@ from pathlib import Path
 from app.interrupt import interrupts_that_last
 from app.jobs import queue
 from app.jobs.configs import config_of, resume_place
-from app.jobs.processes import marked_as
 from app.store.alive import own_start
 from app.store.database import VARIABLE, Store
+from app.store.marks import marked_as
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
 from app.watched import Watched, train_watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from sqlalchemy.orm import Session
 
 from app.routes.reading.badges import LEGEND, Badge
@@ -22,7 +22,7 @@ from app.routes.reading.views import (
 from app.routes.run_header import RunHeader, RunPage, find_run, header_of
 from app.server.pages import StoreDep, page
 from app.store.queries.answers import Filters, matching
-from app.store.queries.heat import Heat, heat_of, latest_of
+from app.store.queries.heat import Heat, Heats, latest_of
 from app.store.queries.places import Place, place_of
 from app.store.queries.search import search
 from app.store.queries.trajectories import (
@@ -95,20 +95,30 @@ class TrajectoriesPage(RunPage):
     flags: tuple[str, ...] = FLAGS
 
 
+def _heats(request: Request) -> Heats:
+    heats: Heats = request.app.state.heats
+    return heats
+
+
+HeatsDep = Annotated[Heats, Depends(_heats)]
+
+
 @page(router, "/runs/{run_id:id}/trajectories", "trajectories/page.html")
-def trajectories(run_id: int, state: StateDep, store: StoreDep) -> TrajectoriesPage:
+def trajectories(
+    run_id: int, state: StateDep, store: StoreDep, heats: HeatsDep
+) -> TrajectoriesPage:
     with store.read() as session:
         run = header_of(find_run(session, run_id))
-        return _page(session, run, state)
+        return _page(session, run, state, heats)
 
 
-def _page(session: Session, run: RunHeader, state: State) -> TrajectoriesPage:
+def _page(session: Session, run: RunHeader, state: State, heats: Heats) -> TrajectoriesPage:
     asked = None if state.follow else state.update
     place = place_of(session, run.id, state.kind, asked)
     if place is not None:
         # So that what is open stays open wherever its links lead, whatever comes meanwhile.
         state = replace(state, update=place.update)
-    heat = heat_of(session, run.id, state.kind, place.update if place else None)
+    heat = heats.of(session, run.id, state.kind, run.pulse, place.update if place else None)
     pair = [_shown_answer(session, heat, state, number) for number in (state.marked, state.against)]
     comparison = Comparison(pair[0], pair[1]) if pair[0] and pair[1] else None
     found = listing = opened = groups = None

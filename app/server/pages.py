@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import AfterValidator, Field
 from starlette.convertors import Convertor, register_url_convertor
 
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.values import text
 

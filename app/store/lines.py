@@ -25,8 +25,9 @@ def json_line(record: Record) -> str:
 def csv_line(cells: Sequence[object]) -> str:
     """``cells`` on a line; lists and objects in them as JSON."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow([_cell(cell) for cell in cells])
-    return buffer.getvalue()
+    # With this end of a line, and no shorter one, the writer quotes both of its characters.
+    csv.writer(buffer, lineterminator="\r\n").writerow([_cell(cell) for cell in cells])
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401  JSON types

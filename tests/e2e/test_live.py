@@ -10,10 +10,10 @@ from playwright.sync_api import Browser, Route, expect
 from told_runs import enter
 from web import served
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
+from app.web import create_app
 from e2e.steps import status
 
 TOKEN = "a token of sixteen and more"

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.server.errors import error_response
-from app.server.settings import too_large
 from app.server.templating import size
+from app.settings import too_large
 
 PLAIN_BYTES = 1 << 20
 """For a body without files: a form, with a configuration pasted into it."""

@@ -10,7 +10,7 @@ from app.server.security.body import BodyLimit
 from app.server.security.headers import SecureHeaders
 from app.server.security.hosts import HostCheck, known_hosts
 from app.server.security.origin import OriginCheck
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 
 
 def checks(settings: ServerSettings, access: Access) -> list[Middleware]:

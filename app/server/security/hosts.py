@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from trainer.errors import ConfigError
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, literal_column, select
@@ -18,6 +18,8 @@ COLUMNS = 120
 """As many as are still wide enough to press; longer runs have several updates in one."""
 NEAR = 30
 """How many updates on either side of the open one are shown one by one in a long run."""
+KEPT_AT_MOST = 32
+"""Strips; a strip is some 50 kB."""
 READ_AT_MOST = 6000
 """Rewards that are read for one strip; of a longer run, fewer updates of each column are."""
 
@@ -58,14 +60,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """``near`` holds the updates around the open one where ``columns`` hold several each."""
+    """``single`` tells whether each column is one update; where not, ``near`` holds the updates
+    around the open one."""
 
     scale: Scale
     updates: int
     first: int | None
     latest: int | None
     columns: tuple[Column, ...]
-    near: tuple[Column, ...]
+    single: bool = True
+    near: tuple[Column, ...] = ()
 
 
 Facts = Row[int, int, int, float | None, float | None, float | None, str]
@@ -74,6 +78,35 @@ FactsQuery = Select[int, int, int, float | None, float | None, float | None, str
 
 def heat_of(session: Session, run_id: int, kind: str, opened: int | None = None) -> Heat:
     """The strip of ``kind`` (train or evaluation), with the update ``opened`` in full detail."""
+    return _with_near(session, run_id, kind, _strip(session, run_id, kind), opened)
+
+
+@dataclass(slots=True)
+class Heats:
+    """The strips that were asked for lately, each for as long as its run has not changed: leafing
+    through a long run that has ended adds it up once. Threads may share it."""
+
+    _kept: dict[tuple[int, str], tuple[int, Heat]] = field(default_factory=dict)
+
+    def of(self, session: Session, run_id: int, kind: str, pulse: int, opened: int | None) -> Heat:
+        """`heat_of`. ``pulse`` is the run's, as ``session`` sees it."""
+        known = self._kept.get((run_id, kind))
+        if known is None or known[0] != pulse:
+            known = pulse, _strip(session, run_id, kind)
+            if len(self._kept) >= KEPT_AT_MOST:
+                self._kept.clear()
+            self._kept[run_id, kind] = known
+        return _with_near(session, run_id, kind, known[1], opened)
+
+
+def _with_near(session: Session, run_id: int, kind: str, heat: Heat, opened: int | None) -> Heat:
+    if opened is None or heat.single:
+        return heat
+    of_kind = and_(visible_in(session, run_id, Update), Update.kind == kind)
+    return replace(heat, near=_single(session, _around(session, of_kind, opened), heat.scale))
+
+
+def _strip(session: Session, run_id: int, kind: str) -> Heat:
     of_kind = and_(visible_in(session, run_id, Update), Update.kind == kind)
     extent = session.execute(
         select(
@@ -87,13 +120,10 @@ def heat_of(session: Session, run_id: int, kind: str, opened: int | None = None)
     count, first, last, lowest, highest = extent
     begun = _begun(session, run_id, kind, -1 if last is None else last)
     scale = _scale(lowest, highest, begun)
-    near: tuple[Column, ...] = ()
     if count <= COLUMNS:
         columns = _single(session, session.execute(_facts(of_kind)).all(), scale)
     else:
         columns = _stretches(session, of_kind, first, last, scale)
-        if opened is not None:
-            near = _single(session, _around(session, of_kind, opened), scale)
     if begun:
         columns += tuple(_column_of(update, rewards, scale) for update, rewards in begun.items())
     return Heat(
@@ -102,7 +132,7 @@ def heat_of(session: Session, run_id: int, kind: str, opened: int | None = None)
         first=columns[0].first if columns else None,
         latest=columns[-1].last if columns else None,
         columns=columns,
-        near=near,
+        single=count <= COLUMNS,
     )
 
 

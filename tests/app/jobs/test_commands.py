@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from app.jobs.commands import Trust
 from app.jobs.keys import Named
 from app.jobs.workspace import Found
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 
 
 def trust(*allowed, **settings):

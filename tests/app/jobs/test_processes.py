@@ -4,8 +4,9 @@ import subprocess
 import sys
 from contextlib import closing
 
-from app.jobs.processes import marked_as, runs_with_processes
+from app.jobs.processes import runs_with_processes
 from app.store.database import Store
+from app.store.marks import marked_as
 
 
 def test_stores_of_the_same_relative_name_have_processes_of_their_own(tmp_path, monkeypatch):

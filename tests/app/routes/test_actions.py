@@ -12,8 +12,8 @@ from sqlalchemy import select
 from web import page_headers
 
 from app.jobs.queue import QueueError, ahead, ask
-from app.server.app import create_app
 from app.store.models import Request, Run
+from app.web import create_app
 
 BUTTONS = (
     "Leave the queue",

@@ -11,11 +11,11 @@ from read_runs import answer, group, held_out, numbered, read_run, unlearned
 from sqlalchemy import select
 from told_runs import groups, info, tell, whole_run
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Answer
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 
 
 @pytest.fixture(scope="module")

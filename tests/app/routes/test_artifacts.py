@@ -11,11 +11,11 @@ import pytest
 from fastapi.testclient import TestClient
 from told_runs import enter, info, outcome, tell
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Artifact
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 
 CONTENT = bytes(range(256)) * 40
 NAME = 'a "b" <i>;\n\u202eü.gguf'

@@ -9,10 +9,10 @@ from fastapi.testclient import TestClient
 from told_runs import PARAMS, enter, info, outcome, tell
 
 from app.routes.compare import TABLE_ROWS
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 
 
 @pytest.fixture(scope="module")

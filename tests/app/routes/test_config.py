@@ -8,9 +8,9 @@ import pytest
 from fastapi.testclient import TestClient
 from told_runs import enter, whole_run
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
+from app.web import create_app
 
 TEXT = '# naïve\r\n[run]\nname = "a\\u202eb"\n\t[grpo]\n'
 

@@ -17,9 +17,9 @@ from httpx import Response
 from web import page_headers
 
 from app.routes import ROUTERS
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
+from app.web import create_app
 
 PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 STREAMS = ("/live", "/runs/{run_id:id}/live")

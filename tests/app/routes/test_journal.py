@@ -7,10 +7,10 @@ import pytest
 from fastapi.testclient import TestClient
 from told_runs import enter, info, outcome
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 from trainer.monitor import Event
 
 

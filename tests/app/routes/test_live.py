@@ -13,12 +13,12 @@ import pytest
 import uvicorn
 from told_runs import enter, info, outcome, tell, wait_until, whole_run
 
-from app.server.app import create_app
 from app.server.serving import Server
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 
 SOON = 1.0
 OF_A_RUN = {"run", "metrics", "trajectories", "events", "artifacts"}

@@ -11,10 +11,10 @@ from fastapi.testclient import TestClient
 from told_runs import enter, info, outcome, tell, values, whole_run
 
 from app.routes.metrics import metrics
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from web import page_headers
 
 from app.jobs.checks import start_checks
 from app.jobs.lock import locked
-from app.server.app import create_app
 from app.store.models import Run
+from app.web import create_app
 
 
 class Browser:

@@ -8,11 +8,11 @@ from fastapi.testclient import TestClient
 from told_runs import enter, group, info, outcome, tell, values, whole_run
 
 from app.routes.overview import overview
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 
 
 @pytest.fixture(scope="module")

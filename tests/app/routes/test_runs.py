@@ -8,9 +8,9 @@ from sqlalchemy import event
 from told_runs import enter, whole_run
 
 from app.routes.runs import PER_PAGE, address, runs, spark_path
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
+from app.web import create_app
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from httpx import Response
 from read_runs import answer, group, held_out, numbered, question, read_run, unlearned
 from told_runs import groups, info, tell, whole_run
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
+from app.web import create_app
 from trainer.monitor import GroupRecord
 
 

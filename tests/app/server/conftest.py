@@ -9,9 +9,9 @@ import pytest
 from fastapi import APIRouter
 from web import served
 
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
 from app.store.database import Store
+from app.web import create_app
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Reading the certificates of the world takes longer than a test."""

@@ -5,8 +5,8 @@ from fastapi.testclient import TestClient
 from told_runs import whole_run
 
 from app.routes import ROUTERS
-from app.server.app import create_app
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
+from app.web import create_app
 
 LARGE = 10**30
 ENDLESS = "9" * 5000

@@ -8,9 +8,9 @@ import pytest
 from starlette.datastructures import Headers
 from web import served
 
-from app.server.app import create_app
 from app.server.security.hosts import host_name, is_loopback, known_hosts, refuse_open_door
-from app.server.settings import ServerSettings
+from app.settings import ServerSettings
+from app.web import create_app
 from trainer.errors import ConfigError
 
 

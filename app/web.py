@@ -11,9 +11,10 @@ from app.server.hints import Hints
 from app.server.security.access import Access
 from app.server.security.checks import checks
 from app.server.security.hosts import refuse_open_door
-from app.server.settings import ServerSettings
 from app.server.templating import environment, static_folder
+from app.settings import ServerSettings
 from app.store.database import Store
+from app.store.queries.heat import Heats
 
 
 def create_app(settings: ServerSettings, store: Store) -> FastAPI:
@@ -34,6 +35,7 @@ def create_app(settings: ServerSettings, store: Store) -> FastAPI:
     app.state.settings = settings
     app.state.access = access
     app.state.store = store
+    app.state.heats = Heats()
     app.state.hints = Hints(store)
     app.state.templates = environment()
     for router in ROUTERS:
