@@ -20,7 +20,7 @@ from trainer.errors import ConfigError, DataError, ModelError
 from trainer.gguf.adapter import AdapterDtype, StoredAdapter, read_adapter
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
-from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
+from trainer.gguf.tensors import check_tensors, select_targets, short_name, unreadable
 from trainer.reward.protocol import objection
 
 
@@ -257,10 +257,9 @@ def evenly_spread(count: int, most: int | None) -> list[int]:
 
 def coverage(inputs: ModelInputs) -> str:
     """Which targets are trained in how many layers, for people."""
-    parts = {part: alias for alias, part in ALIASES.items()}
     counts: dict[str, int] = {}
     for name in inputs.lora.targets:
-        alias = parts[name.split(".")[2]]
+        alias = short_name(name.split(".")[2])
         counts[alias] = counts.get(alias, 0) + 1
     layers = inputs.architecture.layers
     return ", ".join(a if n == layers else f"{a} ({n} of {layers})" for a, n in counts.items())

@@ -8,6 +8,7 @@ import os
 import psutil
 
 from trainer.gguf.architecture import Architecture
+from trainer.gguf.tensors import required_shapes
 
 _AUTO_ROWS = (256, 560)
 _AUTO_CONCURRENCY = 32
@@ -27,8 +28,8 @@ def available_bytes() -> int:
 
 def trained_weights_bytes(a: Architecture) -> int:
     """The base in F32, as the trainer holds it."""
-    layer = a.width * (2 * a.query_width + 2 * a.kv_width + 3 * a.ff_width)
-    return _FLOAT * (a.layers * layer + (1 if a.tied else 2) * a.vocabulary * a.width)
+    matrices = (shape for shape in required_shapes(a).values() if len(shape) > 1)
+    return _FLOAT * sum(map(math.prod, matrices))
 
 
 def activation_bytes(a: Architecture, rows: int, *, recompute: bool) -> int:

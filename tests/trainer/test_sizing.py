@@ -65,7 +65,12 @@ def kept_bytes(decoder, packed, *, recompute):
     weights = {
         linear.weight.data_ptr()
         for layer in decoder.layers
-        for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)
+        for linear in (
+            layer.qkv,
+            layer.output,
+            layer.feed_forward.gate_up,
+            layer.feed_forward.down,
+        )
     }
     kept = {}
 

@@ -91,7 +91,12 @@ def _sizes(file: GgufFile) -> dict[str, str]:
 
 
 def _adapter(file: GgufFile) -> AdapterFacts:
-    ranks = [t.shape[0] for name, t in file.tensors.items() if name.endswith(".lora_a")]
+    # Of lora_b: a rank of 1 is stored without its extent of 1 in lora_a.
+    ranks = [
+        t.shape[-1] if len(t.shape) > 1 else 1
+        for name, t in file.tensors.items()
+        if name.endswith(".lora_b")
+    ]
     if not ranks:
         raise ModelError(f"{file.path}: this adapter holds no lora_a tensor; it adapts nothing.")
     aliases = {part: alias for alias, part in ALIASES.items()}
