@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 
-from models import RandomLlama, write_random_llama  # noqa: E402
+from random_models import ARCHITECTURES, RandomModel, write_random_model  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +53,24 @@ def tiny() -> Path:
 
 
 @pytest.fixture(scope="session")
-def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Write a random-weight llama model; keyword arguments are those of `RandomLlama`."""
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Write a random-weight model of an architecture; keyword arguments are those of `RandomModel`,
+    in place of what `ARCHITECTURES` says."""
 
-    def make(**options: object) -> Path:
-        folder = tmp_path_factory.mktemp("random-llama")
-        return write_random_llama(folder / "model.gguf", RandomLlama(**options))  # type: ignore[arg-type]
+    def make(architecture: str, **options: Any) -> Path:
+        folder = tmp_path_factory.mktemp(f"random-{architecture}")
+        given = ARCHITECTURES.get(architecture, {}) | {"architecture": architecture} | options
+        return write_random_model(folder / "model.gguf", RandomModel(**given))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def random_llama(random_model: Callable[..., Path]) -> Callable[..., Path]:
+    """The same of a llama, unless another name is among the arguments."""
+
+    def make(architecture: str = "llama", **options: Any) -> Path:
+        return random_model(architecture, **options)
 
     return make
 

@@ -69,6 +69,8 @@ class Family:
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(pairs="neighbours", factors="one", biases=_EVERY_MATRIX),
+    "qwen2": Family(),
+    "qwen3": Family(head_norms="each"),
 }
 """The architectures, by llama.cpp's names, that the decoder computes."""
 

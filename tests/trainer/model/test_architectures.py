@@ -1,0 +1,148 @@
+"""Every architecture against llama.cpp: the base, quantised or not, adapters, and gradients."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from quantiser import QUANTISED_FTYPES, quantised_copy
+from random_models import ARCHITECTURES
+from small_runs import adapter_on, learner_on
+
+from trainer.agreement import Parity
+from trainer.gguf.architecture import SUPPORTED, describe, forced_metadata
+from trainer.gguf.file import GgufFile
+from trainer.model.decoder import Decoder
+from trainer.rollout.answers import SamplingSettings
+from trainer.rollout.copies import dequantised_copy
+from trainer.rollout.engine import RolloutEngine
+
+CPU = torch.device("cpu")
+CONTEXT = 128
+TEXT = np.random.default_rng(0).integers(0, 250, 60).tolist()
+PROMPT = TEXT[:12]
+ANSWERS = [np.asarray(TEXT[20 : 20 + n], np.int32) for n in (14, 1, 9)]
+
+
+@contextmanager
+def llama_cpp(path, context=CONTEXT):
+    with RolloutEngine(
+        path,
+        ctx=context,
+        concurrency=1,
+        max_prompt_tokens=64,
+        group_size=1,
+        settings=SamplingSettings(1.0, 1.0, 1),
+        exact=True,
+        threads=1,
+        forced=forced_metadata(describe(GgufFile(path)), context),
+    ) as engine:
+        yield engine
+
+
+def decoder_of(path, context=CONTEXT):
+    return Decoder(GgufFile(path), CPU, context=context)
+
+
+def both_logits(path, read=None, context=CONTEXT):
+    """Torch's logits of ``read``, and llama.cpp's of ``path``, which is the same where not said."""
+    with llama_cpp(path, context) as engine:
+        theirs = torch.from_numpy(engine.logits(TEXT))
+    return decoder_of(read or path, context).logits(TEXT, None), theirs
+
+
+def assert_equal(mine, theirs):
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-3)
+    gap = (mine.log_softmax(-1) - theirs.log_softmax(-1)).abs()
+    assert gap.mean() <= 1e-4
+
+
+def test_every_architecture_is_tried_here():
+    assert set(ARCHITECTURES) == set(SUPPORTED)
+
+
+@pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(name, random_model):
+    return random_model(name)
+
+
+@pytest.fixture(scope="module")
+def decoder(model):
+    return decoder_of(model)
+
+
+def test_logits_equal_llama_cpp(model):
+    assert_equal(*both_logits(model))
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K_M"])
+def test_quantised_weights_are_read_as_llama_cpp_reads_them(name, kind, random_model, tmp_path):
+    """Rows of 256, which every block size divides; llama.cpp computes with its own F32 copy."""
+    shape = {"width": 256, "ff_width": 256, "heads": 4, "kv_heads": 2, "head_size": 64}
+    options = ARCHITECTURES[name]
+    if "experts" in options:
+        shape["experts"] = (4, 2, 256)
+    if "rotary_size" in options:
+        shape["rotary_size"] = 48
+    base = random_model(name, **shape)
+    quantised = quantised_copy(base, QUANTISED_FTYPES[kind], tmp_path / "quantised.gguf")
+    copy = dequantised_copy(quantised, "f32", tmp_path, digest=kind)
+    assert_equal(*both_logits(copy, read=quantised))
+
+
+def test_a_random_adapter_of_every_matrix_does_the_same_on_both_sides(model, decoder):
+    with llama_cpp(model) as engine:
+        found = Parity(TEXT, decoder, engine, "f32").probe(adapter_on(decoder, moved=False))
+    assert found.change > 0.1
+    assert found.error < 1e-4
+    assert found.gap < 1e-4
+
+
+def test_packing_changes_no_score(decoder):
+    packed, single = learner_on(decoder), learner_on(decoder, fanout="off")
+    mine = packed.score(PROMPT, ANSWERS, packed.adapter)
+    expected = single.score(PROMPT, ANSWERS, packed.adapter)
+    torch.testing.assert_close(mine, expected, rtol=0, atol=2e-5)
+
+
+def gradients(decoder, **cut):
+    learner = learner_on(decoder, **cut)
+    learner.accumulate(PROMPT, ANSWERS, lambda out: -out.scores.logprobs.sum())
+    return {name: p.grad for name, p in learner.adapter.named_parameters()}
+
+
+def test_how_a_step_is_cut_changes_no_gradient(decoder):
+    expected = gradients(decoder, fanout="off")
+    for cut in ({}, {"recompute": True, "chunk": 5}):
+        for name, value in gradients(decoder, **cut).items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=2e-5)
+
+
+def test_gradients_are_slopes(decoder):
+    """Of every factor, along its own gradient, by a central difference."""
+    learner = learner_on(decoder)
+    adapter = learner.adapter
+
+    def loss():
+        scored = learner.score(PROMPT, ANSWERS, adapter)
+        return -sum(float(s.double().sum()) for s in scored)
+
+    for name, gradient in gradients(decoder).items():
+        norm = gradient.norm()
+        assert norm > 0, name
+        parameter = dict(adapter.named_parameters())[name]
+        step = gradient / norm * 1e-2
+        with torch.no_grad():
+            parameter += step
+            above = loss()
+            parameter -= 2 * step
+            below = loss()
+            parameter += step
+        assert (above - below) / 2e-2 == pytest.approx(float(norm), rel=0.03, abs=2e-2), name
