@@ -25,9 +25,10 @@ ATTENTION_INPUT = ("attn_q", "attn_k", "attn_v", "attn_qkv")
 @dataclass(frozen=True)
 class RandomModel:
     """``extra`` adds metadata, and ``own`` such whose keys begin with the architecture's name;
-    ``drop`` leaves tensors out. ``biases`` of True are those of all matrices. ``head_norms`` stand
-    over ``each`` head or the ``whole`` of them. ``experts`` are their count, how many are used, and
-    their width. Where ``length_factors`` is set, its two tensors of rotary factors are written.
+    ``drop`` leaves tensors out. ``embedding`` is the deviation of the embedding's numbers.
+    ``biases`` of True are those of all matrices. ``head_norms`` stand over ``each`` head or the
+    ``whole`` of them. ``experts`` are their count, how many are used, and their width.
+    ``length_factors`` writes two tensors of rotary factors, for short and for long contexts.
     """
 
     layers: int = 2
@@ -38,6 +39,7 @@ class RandomModel:
     head_size: int = 8
     rotary_size: int = 0
     tied: bool = False
+    embedding: float = 1.0
     rope_factors: bool = False
     length_factors: bool = False
     biases: bool | tuple[str, ...] = False
@@ -101,6 +103,28 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {"biases": ATTENTION_INPUT},
     "qwen3": {"head_norms": "each", "head_size": 16},
+    "gemma2": {
+        "norms": AROUND,
+        "tied": True,
+        "embedding": 0.125,
+        "own": (
+            ("attention.sliding_window", 8),
+            ("attn_logit_softcapping", 2.0),
+            ("final_logit_softcapping", 6.0),
+        ),
+    },
+    "gemma3": {
+        "norms": AROUND,
+        "head_norms": "each",
+        "tied": True,
+        "embedding": 0.125,
+        "rope_scale": 4.0,
+        "own": (
+            ("attention.sliding_window", 8),
+            ("attention.sliding_window_pattern", [True, False]),
+            ("rope.freq_base_swa", 500.0),
+        ),
+    },
 }
 """What a random model of each architecture has that a llama has not. Windows and limits are so
 small that short texts of random models feel them."""
@@ -126,7 +150,7 @@ def write_random_model(path: Path, spec: RandomModel) -> Path:
             values = centre + rng.standard_normal(shape) * scale
             writer.add_tensor(name, values.astype(np.float32))
 
-    add("token_embd.weight", tokens, spec.width)
+    add("token_embd.weight", tokens, spec.width, scale=spec.embedding)
     for i in range(spec.layers):
         for part, width in spec.vectors().items():
             add(f"blk.{i}.{part}.weight", width, scale=0.1, centre=1.0)

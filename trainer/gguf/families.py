@@ -71,6 +71,27 @@ FAMILIES: Mapping[str, Family] = {
     "llama": Family(pairs="neighbours", factors="one", biases=_EVERY_MATRIX),
     "qwen2": Family(),
     "qwen3": Family(head_norms="each"),
+    "gemma2": Family(
+        norms="around",
+        window=4096,
+        period=2,
+        root_scale=True,
+        attention_cap=50.0,
+        logit_cap=30.0,
+        wide_heads=46,
+        activation="gelu",
+    ),
+    "gemma3": Family(
+        norms="around",
+        head_norms="each",
+        window=0,
+        period=6,
+        local_rotary="own",
+        root_scale=True,
+        logit_cap=0.0,
+        wide_heads=62,
+        activation="gelu",
+    ),
 }
 """The architectures, by llama.cpp's names, that the decoder computes."""
 
