@@ -125,6 +125,30 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
             ("rope.freq_base_swa", 500.0),
         ),
     },
+    "phi3": {
+        "joined": True,
+        "joined_gate": True,
+        "length_factors": True,
+        "head_size": 8,
+        "rotary_size": 6,
+        "own": (
+            ("rope.scaling.type", "longrope"),
+            ("rope.scaling.attn_factor", 1.2),
+            ("rope.scaling.original_context_length", 100),
+        ),
+    },
+    "smollm3": {"layers": 4, "tied": True, "embedding": 0.125},
+    "olmo2": {"norms": AROUND[2:], "head_norms": "whole"},
+    "granite": {
+        "tied": True,
+        "embedding": 0.125,
+        "own": (
+            ("embedding_scale", 6.0),
+            ("residual_scale", 0.4),
+            ("attention.scale", 0.3),
+            ("logit_scale", 4.0),
+        ),
+    },
 }
 """What a random model of each architecture has that a llama has not. Windows and limits are so
 small that short texts of random models feel them."""

@@ -92,6 +92,10 @@ FAMILIES: Mapping[str, Family] = {
         wide_heads=62,
         activation="gelu",
     ),
+    "phi3": Family(rotary_part=True, factors="by length", joined_gate=True),
+    "smollm3": Family(pairs="neighbours", plain_every=4),
+    "olmo2": Family(norms="after", head_norms="whole", window=0, period=4, local_rotary="unscaled"),
+    "granite": Family(pairs="neighbours", factors="one", stated_scales=True, biases=_EVERY_MATRIX),
 }
 """The architectures, by llama.cpp's names, that the decoder computes."""
 
