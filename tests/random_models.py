@@ -103,6 +103,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {"biases": ATTENTION_INPUT},
     "qwen3": {"head_norms": "each", "head_size": 16},
+    "qwen3moe": {"head_norms": "each", "head_size": 16, "experts": (6, 2, 32)},
     "gemma2": {
         "norms": AROUND,
         "tied": True,

@@ -71,6 +71,7 @@ FAMILIES: Mapping[str, Family] = {
     "llama": Family(pairs="neighbours", factors="one", biases=_EVERY_MATRIX),
     "qwen2": Family(),
     "qwen3": Family(head_norms="each"),
+    "qwen3moe": Family(head_norms="each", experts=True),
     "gemma2": Family(
         norms="around",
         window=4096,

@@ -124,11 +124,6 @@ WINDOW = ("attention.sliding_window", 8)
             id="gemma3, every third layer global",
         ),
         pytest.param(
-            "gemma3",
-            {"own": (WINDOW,), "layers": 62, "width": 32, "heads": 2},
-            id="gemma3, the scale of 27B",
-        ),
-        pytest.param(
             "phi3",
             {"own": (), "length_factors": False, "rotary_size": 0, "joined": False},
             id="phi3, plain",
@@ -171,6 +166,14 @@ def gelu_as_ggml(_, raw):
 def test_ggmls_table_of_gelu_is_all_that_differs(name, random_model, monkeypatch):
     monkeypatch.setattr(GeGlu, "forward", gelu_as_ggml)
     assert logprob_gap(*both_logits(random_model(name))) < 2e-5
+
+
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_the_deepest_gemmas_scale_attention_by_width_over_heads(name, layers, random_model):
+    """Roundings of gelu add up over so many layers; another scale is worth a hundred times that."""
+    path = random_model(name, layers=layers, own=(WINDOW,), width=32, heads=2)
+    assert describe(GgufFile(path)).scales.attention == 16**-0.5
+    assert logprob_gap(*both_logits(path)) < 2e-3
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K_M"])
@@ -229,11 +232,12 @@ def test_gradients_are_slopes(decoder):
         norm = gradient.norm()
         assert norm > 0, name
         parameter = dict(adapter.named_parameters())[name]
-        step = gradient / norm * 1e-2
+        # Short, or a row of a mixture may choose another expert within it.
+        step = gradient / norm * 2e-3
         with torch.no_grad():
             parameter += step
             above = loss()
             parameter -= 2 * step
             below = loss()
             parameter += step
-        assert (above - below) / 2e-2 == pytest.approx(float(norm), rel=0.03, abs=2e-2), name
+        assert (above - below) / 4e-3 == pytest.approx(float(norm), rel=0.03, abs=2e-2), name
