@@ -180,7 +180,7 @@ def write_random_model(path: Path, spec: RandomModel) -> Path:
         for part, width in spec.vectors().items():
             add(f"blk.{i}.{part}.weight", width, scale=0.1, centre=1.0)
         for part, shape in spec.matrices().items():
-            add(f"blk.{i}.{part}.weight", *shape, scale=shape[-1] ** -0.5)
+            add(f"blk.{i}.{part}.weight", *shape, scale=max(shape[-1], 1) ** -0.5)
             if spec.has_bias(part):
                 add(f"blk.{i}.{part}.bias", shape[0], scale=0.1)
     add("output_norm.weight", spec.width, scale=0.1, centre=1.0)
