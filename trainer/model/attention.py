@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from trainer.model.packing import Suffixes
 
@@ -73,18 +74,29 @@ def _seen(rows: int, before: int, scoring: Scoring, device: torch.device) -> Ten
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scoring: Scoring) -> Tensor:
-    """Attention of batches made by `_grouped`; without ``seen`` each row sees those up to it."""
+    """Attention of batches made by `_grouped`. Without ``seen``, which a cap needs, each row sees
+    those up to it."""
     if scoring.cap is None:
         causal = seen is None
         return F.scaled_dot_product_attention(
             q, k, v, attn_mask=seen, is_causal=causal, scale=scoring.scale
         )
     assert seen is not None
+    if not torch.is_grad_enabled():
+        return _capped(q, k, v, seen, scoring.scale, scoring.cap)
+    # The products of all rows with all keys, several times over, are too much to keep.
+    out: Tensor = checkpoint(
+        _capped, q, k, v, seen, scoring.scale, scoring.cap, use_reentrant=False
+    )
+    return out
+
+
+def _capped(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float, cap: float) -> Tensor:
     # The shared keys and values are one matrix for all query heads of a batch entry.
     products = (q.flatten(1, 2) @ k[:, 0].mT).view(*q.shape[:3], -1)
-    capped = products.mul(scoring.scale / scoring.cap).tanh().mul(scoring.cap)
-    weights = capped.masked_fill(~seen, float("-inf")).softmax(dim=-1)
-    return (weights.flatten(1, 2) @ v[:, 0]).view_as(q)
+    capped = products.mul(scale / cap).tanh().mul(cap)
+    capped = capped.masked_fill(~seen, float("-inf"))
+    return (capped.softmax(dim=-1).flatten(1, 2) @ v[:, 0]).view_as(q)
 
 
 def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
