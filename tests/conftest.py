@@ -34,17 +34,31 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """Gemma 3 270M Q4_K_M, a base model, fetched into ``models/`` the first time."""
+    from app.fetch import fetch_model
+
+    return fetch_model("gemma3-270m", ROOT / "models")
+
+
+@pytest.fixture(scope="session")
 def smollm2_copy(smollm2: Path) -> Callable[[WideKind], Path]:
     """SmolLM2 with ``f16`` or ``f32`` weights, as a run would find it in the cache."""
+    return lambda kind: _wide_copy(smollm2, kind)
+
+
+@pytest.fixture(scope="session")
+def gemma3_copy(gemma3: Path) -> Callable[[WideKind], Path]:
+    """The same of Gemma 3 270M."""
+    return lambda kind: _wide_copy(gemma3, kind)
+
+
+def _wide_copy(model: Path, kind: WideKind) -> Path:
     from trainer.gguf.file import GgufFile
     from trainer.rollout.copies import cache_folder, dequantised_copy
 
-    digest = GgufFile(smollm2).digest()
-
-    def copy(kind: WideKind) -> Path:
-        return dequantised_copy(smollm2, kind, cache_folder(), digest=digest, threads=2)
-
-    return copy
+    digest = GgufFile(model).digest()
+    return dequantised_copy(model, kind, cache_folder(), digest=digest, threads=2)
 
 
 @pytest.fixture(scope="session")
