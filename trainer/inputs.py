@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,10 @@ class ModelInputs:
     def adapter_size(self) -> int:
         """How many parameters the adapter has."""
         shapes = [self.file.tensors[name].shape for name in self.lora.targets]
-        return sum(self.lora.rank * (rows + columns) for rows, columns in shapes)
+        return sum(
+            math.prod(experts) * self.lora.rank * (rows + columns)
+            for *experts, rows, columns in shapes
+        )
 
     def params(self, config: RunConfig) -> dict[str, Any]:
         """`resolved_params`, with what a file to start from brings."""
