@@ -241,3 +241,36 @@ def test_gradients_are_slopes(decoder):
             below = loss()
             parameter += step
         assert (above - below) / 4e-3 == pytest.approx(float(norm), rel=0.03, abs=2e-2), name
+
+
+# -- real weights --------------------------------------------------------------------------------
+
+PROSE = (
+    "The window of this model is 512 tokens, so that a text must be longer than that for its local "
+    "layers to forget how it began. Every sixth layer sees all of it. "
+)
+
+
+@pytest.mark.full
+def test_gemma_3_agrees_with_llama_cpp_beyond_its_window(gemma3, gemma3_copy):
+    """By probability, as a sampler meets the tokens. Logits of this model are ten times as large as
+    those of the random ones, and so is what ggml's table of gelu is worth."""
+    decoder = decoder_of(gemma3, context=768)
+    assert {kind.window for kind in decoder.architecture.kinds} == {512, None}
+    with llama_cpp(gemma3_copy("f32"), context=768) as engine:
+        tokens = [2, *engine.vocabulary.tokenize(PROSE * 18, special=False)]
+        assert len(tokens) > 512 + 64
+        theirs = torch.from_numpy(engine.logits(tokens)[-64:])
+    mine = decoder.logits(tokens, None)[-64:]
+    gap = (mine.log_softmax(-1) - theirs.log_softmax(-1)).abs() * mine.softmax(-1)
+    print("GAP", gap.sum(-1).mean(), len(tokens))
+    assert gap.sum(-1).mean() < 2e-3
+
+
+@pytest.mark.full
+def test_an_adapter_of_gemma_3_does_the_same_on_both_sides(gemma3, gemma3_copy):
+    decoder = decoder_of(gemma3)
+    with llama_cpp(gemma3_copy("f32")) as engine:
+        tokens = [2, *engine.vocabulary.tokenize(PROSE, special=False)]
+        found = Parity(tokens, decoder, engine, "f32").probe(adapter_on(decoder, moved=False))
+    assert found.error < 0.01 * found.change
