@@ -263,7 +263,6 @@ def test_gemma_3_agrees_with_llama_cpp_beyond_its_window(gemma3, gemma3_copy):
         theirs = torch.from_numpy(engine.logits(tokens)[-64:])
     mine = decoder.logits(tokens, None)[-64:]
     gap = (mine.log_softmax(-1) - theirs.log_softmax(-1)).abs() * mine.softmax(-1)
-    print("GAP", gap.sum(-1).mean(), len(tokens))
     assert gap.sum(-1).mean() < 2e-3
 
 
