@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from trainer.errors import ModelError
@@ -12,12 +13,23 @@ _DEFAULT_BASE = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
+class Yarn:
+    """YaRN's way to positions beyond the ``context`` of the first training: pairs that turn
+    ``fast`` times and more in it turn as before, those that turn ``slow`` times and less by the
+    rotary's scale."""
+
+    context: int
+    fast: float = 32.0
+    slow: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Rotary:
     """Rotary embedding of the first ``size`` numbers of a head, turned together in ``pairs``.
 
     ``base`` is the base of the angles and ``scale`` what positions are multiplied with (1 without
-    linear scaling). The turned numbers are multiplied with ``amplitude``. ``factors`` tells that
-    tensors of the file may divide the angles.
+    scaling); with ``yarn``, only those of slow pairs are. The turned numbers are multiplied with
+    ``amplitude``. ``factors`` tells that tensors of the file may divide the angles.
     """
 
     pairs: Pairs
@@ -26,6 +38,7 @@ class Rotary:
     scale: float
     amplitude: float
     factors: bool
+    yarn: Yarn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +79,47 @@ def _read_rotary(file: GgufFile, name: str, family: Family, head_size: int) -> R
             + (" or less, and" if family.rotary_part else ", and")
             + " an even number."
         )
+    kind, scale = _scaling(file, name, family)
+    amplitude = file.get(f"{name}.rope.scaling.attn_factor", float, 1.0)
+    yarn = None
+    if kind == "yarn":
+        trained = file.get(f"{name}.context_length", int)
+        yarn = Yarn(file.get(f"{name}.rope.scaling.original_context_length", int, trained))
+        # Peng et al., "YaRN", arXiv 2309.00071, section 3.4: sharper attention in longer texts.
+        amplitude *= 1.0 + 0.1 * max(0.0, -math.log(scale))
     return Rotary(
         pairs=family.pairs,
         size=size,
         base=file.get(f"{name}.rope.freq_base", float, _DEFAULT_BASE),
-        scale=_scale(file, name, family),
-        amplitude=file.get(f"{name}.rope.scaling.attn_factor", float, 1.0),
+        scale=scale,
+        amplitude=amplitude,
         factors=family.factors != "none",
+        yarn=yarn,
     )
 
 
-def _scale(file: GgufFile, name: str, family: Family) -> float:
+def _scaling(file: GgufFile, name: str, family: Family) -> tuple[str, float]:
+    """Its kind, and what positions are multiplied with."""
     kind = file.get(f"{name}.rope.scaling.type", str, "linear")
     older = file.get(f"{name}.rope.scale_linear", float, 0.0)
     factor = file.get(f"{name}.rope.scaling.factor", float, older)
-    known = ("none", "linear", *(("longrope",) if family.factors == "by length" else ()))
+    known = ["none", "linear"]
+    known += ["longrope"] if family.factors == "by length" else []
+    # llama.cpp would stretch local layers by the whole model's factor, and scale them by their own.
+    known += ["yarn"] if family.local_rotary != "own" else []
     if kind not in known:
         raise ModelError(
             f"{file.path}: rotary scaling of type {kind!r} is not supported for {name} "
             f"({', '.join(known[1:])} and factors in tensors are)."
         )
-    return 1.0 / factor if kind != "none" and factor else 1.0
+    if factor < 0:
+        raise ModelError(f"{file.path}: {name}.rope.scaling.factor = {factor:g} is negative.")
+    return kind, 1.0 / factor if kind != "none" and factor else 1.0
 
 
 def _local_rotary(file: GgufFile, name: str, family: Family, everywhere: Rotary) -> Rotary:
     if family.local_rotary == "unscaled":
-        return replace(everywhere, scale=1.0, amplitude=1.0)
+        return replace(everywhere, scale=1.0, amplitude=1.0, yarn=None)
     own = family.local_rotary == "own"
     base = _DEFAULT_BASE if own else everywhere.base
     return replace(

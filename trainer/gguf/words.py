@@ -48,6 +48,8 @@ def _rotary(a: Architecture, rotary: Rotary) -> str:
         words += f", {rotary.size} of {a.head_size} numbers"
     if rotary.scale != 1:
         words += f", positions × {rotary.scale:.4g}"
+    if rotary.yarn:
+        words += f" by YaRN beyond {rotary.yarn.context}"
     if rotary.amplitude != 1:
         words += f", amplitude {rotary.amplitude:.4g}"
     return words if layers == a.layers else f"{words} in {layers} of {a.layers} layers"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -14,16 +16,35 @@ def rotary_angles(rotary: Rotary, factors: Tensor | None, length: int) -> Tensor
 
     Pair j at position p turns by p · scale · base^(−2j / size) / factor_j (Su et al., "RoFormer",
     arXiv 2104.09864, eq. 15; the factors are Llama 3's, and those of Ding et al., "LongRoPE", arXiv
-    2402.13753, eq. 4) and is multiplied with the amplitude. The angles are formed in F64: an F32
-    product loses digits that long contexts need.
+    2402.13753, eq. 4) and is multiplied with the amplitude. With YaRN, the scale is a mixture, pair
+    by pair (`_stretch`). The angles are formed in F64: an F32 product loses digits that long
+    contexts need.
     """
     half = rotary.size // 2
     j = torch.arange(half, dtype=torch.float64)
-    frequency = rotary.base ** (-j / half) * rotary.scale
+    frequency = rotary.base ** (-j / half) * _stretch(rotary, j)
     if factors is not None:
         frequency = frequency / factors.cpu().double()
     angles = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
     return torch.polar(torch.full_like(angles, rotary.amplitude), angles).to(torch.complex64)
+
+
+def _stretch(rotary: Rotary, j: Tensor) -> Tensor | float:
+    """What the positions of each pair are multiplied with: the scale, or with YaRN 1 for pairs that
+    turn fast, the scale for those that turn slowly, and a ramp between (Peng et al., "YaRN", arXiv
+    2309.00071, section 3.2, with llama.cpp's whole numbers for the ramp's ends)."""
+    yarn = rotary.yarn
+    if yarn is None:
+        return rotary.scale
+
+    def pair_that_turns(times: float) -> float:
+        turns = math.log(yarn.context / (times * 2 * math.pi))
+        return rotary.size * turns / (2 * math.log(rotary.base))
+
+    first = max(0, math.floor(pair_that_turns(yarn.fast)))
+    last = min(rotary.size - 1, math.ceil(pair_that_turns(yarn.slow)))
+    slow = ((j - first) / max(0.001, last - first)).clamp(0.0, 1.0)
+    return rotary.scale * slow + (1.0 - slow)
 
 
 def rotate(x: Tensor, turn: Tensor, pairs: Pairs) -> Tensor:

@@ -64,7 +64,7 @@ def test_experts_that_cannot_be_are_refused(random_model, experts):
         ({"extra": (("llama.expert_count", 8),)}, "mixture of experts"),
         ({"extra": (("llama.expert_count", "abc"),)}, r"expert_count = 'abc' .*a whole number"),
         ({"extra": (("split.count", 2),)}, "one part of a model in 2 files"),
-        ({"extra": (("llama.rope.scaling.type", "yarn"),)}, "'yarn' is not supported"),
+        ({"extra": (("llama.rope.scaling.type", "su"),)}, "'su' is not supported"),
         ({"heads": 6, "kv_heads": 4}, "cannot share"),
         ({"extra": (("general.type", "adapter"),)}, "this is an adapter"),
     ],

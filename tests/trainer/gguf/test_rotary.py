@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from trainer.errors import ModelError
@@ -68,6 +70,14 @@ def test_local_layers_of_olmo2_are_unscaled(random_model):
     assert (far.rotary.scale, far.rotary.amplitude, far.window) == (0.25, 1.5, None)
 
 
+def test_yarn_sharpens_attention_by_the_logarithm_of_its_factor(random_model):
+    own = (("rope.scaling.type", "yarn"), ("rope.scaling.attn_factor", 1.5))
+    near, *_, far = kinds_of(random_model("olmo2", layers=4, rope_scale=4.0, own=(WINDOW, *own)))
+    assert (near.rotary.yarn, near.rotary.amplitude) == (None, 1.0)
+    assert far.rotary.yarn.context == 256, "that of the model where the file names none"
+    assert far.rotary.amplitude == pytest.approx(1.5 * (1 + 0.1 * math.log(4)))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
@@ -75,6 +85,8 @@ def test_local_layers_of_olmo2_are_unscaled(random_model):
         ("phi3", {"rotary_size": 10}, "rope.dimension_count = 10; .* 8 or less"),
         ("phi3", {"rotary_size": 3}, "an even number"),
         ("qwen2", {"own": (("rope.scaling.type", "longrope"),)}, "'longrope' is not supported"),
+        ("gemma3", {"own": (("rope.scaling.type", "yarn"),)}, "'yarn' is not supported"),
+        ("llama", {"own": (("rope.scaling.factor", -2.0),)}, "factor = -2 is negative"),
         ("gemma3", {"own": (("attention.sliding_window", "x"),)}, "a whole number is expected"),
     ],
 )

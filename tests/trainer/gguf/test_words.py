@@ -7,6 +7,13 @@ from trainer.gguf.file import GgufFile
 from trainer.gguf.words import in_words
 
 
+YARN = (
+    ("rope.scaling.type", "yarn"),
+    ("rope.scaling.factor", 4.0),
+    ("rope.scaling.original_context_length", 400),
+)
+
+
 def test_a_llama_in_words(random_model):
     assert in_words(describe(GgufFile(random_model("llama")))) == {
         "attention": "8 heads of 8 on 2 of keys and values",
@@ -33,8 +40,10 @@ def test_a_llama_in_words(random_model):
         ("smollm3", "rotary", "neighbours (2j, 2j + 1) in 3 of 4 layers"),
         ("granite", "scales", "attention × 0.3, embedding × 6, residuals × 0.4, logits × 0.25"),
         ("granite", "output matrix", "the embedding"),
+        ("qwen2", "rotary", "positions × 0.25 by YaRN beyond 400, amplitude 1.139"),
         ("qwen3moe", "feed-forward", "2 of 6 experts, 32 wide, gated by silu"),
     ],
 )
 def test_what_others_have(random_model, name, title, words):
-    assert words in in_words(describe(GgufFile(random_model(name))))[title]
+    own = {"own": YARN} if "YaRN" in words else {}
+    assert words in in_words(describe(GgufFile(random_model(name, **own))))[title]

@@ -106,6 +106,11 @@ def test_logits_equal_llama_cpp(name, model):
 
 
 WINDOW = ("attention.sliding_window", 8)
+YARN = (
+    ("rope.scaling.type", "yarn"),
+    ("rope.scaling.factor", 4.0),
+    ("rope.scaling.original_context_length", 400),
+)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +142,13 @@ WINDOW = ("attention.sliding_window", 8)
             "granite",
             {"own": (("logit_scale", 4.0), ("rope.scaling.finetuned", False))},
             id="granite, without rotary",
+        ),
+        pytest.param("llama", {"own": YARN, "rope_factors": True}, id="llama, YaRN and factors"),
+        pytest.param("qwen2", {"own": YARN, "head_size": 16, "heads": 4}, id="qwen2, YaRN"),
+        pytest.param(
+            "olmo2",
+            {"own": (WINDOW, *YARN, ("rope.scaling.attn_factor", 1.2)), "layers": 5},
+            id="olmo2, YaRN of olmo3",
         ),
         pytest.param("granite", {"rope_factors": True, "biases": True}, id="granite, factors"),
     ],
