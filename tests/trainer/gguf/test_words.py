@@ -6,7 +6,6 @@ from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.words import in_words
 
-
 YARN = (
     ("rope.scaling.type", "yarn"),
     ("rope.scaling.factor", 4.0),
