@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from app.server.serving import Server
 from app.server.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
-from app.store.registry import ACTIVE
+from app.store.status import ACTIVE
 from trainer.errors import RetrogradError
 
 GRACE_SECONDS = 3
@@ -72,6 +73,7 @@ def opened(settings: ServerSettings, *, next_free_port: bool = False) -> Iterato
                 lifespan="off",
             )
             jobs = Jobs(store, settings)
+            jobs.discard_old_drafts(time.time())
             supervisor = Supervisor(jobs)
             supervisor.start()
             try:

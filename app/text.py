@@ -17,8 +17,10 @@ _JOINERS = "\u200c\u200d"  # hold letters of some scripts, and emoji, together; 
 
 def neutralise(text: str, *, keep_newlines: bool = False) -> str:
     """``text`` with every control and direction character replaced by a visible sign."""
+    if text.isprintable():
+        return text
     text = text.replace("\r\n", "\n")
-    return "".join(_visible(char, keep_newlines) for char in text)
+    return "".join(c if c.isprintable() else _visible(c, keep_newlines) for c in text)
 
 
 def _visible(char: str, keep_newlines: bool) -> str:

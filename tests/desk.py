@@ -20,6 +20,7 @@ from app.resources import bundled
 from app.server.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
+from app.store.status import OPEN
 
 SLOW = """\
 import json, os, sys, time
@@ -93,11 +94,11 @@ class Desk:
     def close(self) -> None:
         """End whatever still runs."""
         for run in self.all():
-            if run.status in queue.OPEN:
+            if run.status in OPEN:
                 queue.ask(self.jobs.store, run.id, "stop")
                 queue.ask(self.jobs.store, run.id, "stop") if run.status != "queued" else None
         self.supervisor.stop_grace = 0.0
-        self.wait(lambda: all(run.status not in queue.OPEN for run in self.all()), 60)
+        self.wait(lambda: all(run.status not in OPEN for run in self.all()), 60)
         self.supervisor.stop()
         for process in self.supervisor._children.values():
             process.wait(30)  # it has said that the run is over, and puts things away

@@ -31,7 +31,17 @@ IN_SCRIPTS = {
     "an address of another site": r"[\"'`](?:https?:)?//[a-z]",
 }
 IN_PYTHON = {"HTML from text": r"\bMarkup\s*\(|autoescape\s*=\s*False"}
+STRANGERS = re.compile(
+    r"\{\{ *((?:\w+\.)+(?:name|short|prefix|model|message|text|prompt|title|detail|why|written"
+    r"|folder|key|place)|title|text|message|clone_name|file_name|folder)(?: or [^|}]*)? *\}\}"
+)
+"""Words that somebody else may have written, shown without a filter."""
+PLAIN_PLACE = re.compile(r"\b(?:value|href|id|class|action|hx-get|data-metric)=\"[^\"<>]*$")
+"""What is sent back as it is, or is no text of the page."""
+SIGNED = re.compile(r"\bpiece\.")
+"""What app/routes/reading/text.py has put its signs into."""
 FORM = re.compile(r"<form\b[^>]*method=\"post\"[^>]*>(.*?)</form>", re.DOTALL | re.IGNORECASE)
+HEAD = re.compile(r"<thead>(.*?)</thead>", re.DOTALL)
 FIELD = re.compile(r"<(?:input|textarea|select|button)\b[^>]*>|\{\{ *csrf_field\(\) *\}\}")
 
 
@@ -72,6 +82,29 @@ def test_every_form_that_changes_something_has_its_token_first():
     assert without == []
 
 
+def unfiltered(text: str) -> list[str]:
+    return [
+        match[0]
+        for match in STRANGERS.finditer(text)
+        if not PLAIN_PLACE.search(text, 0, match.start()) and not SIGNED.search(match[0])
+    ]
+
+
+def test_every_word_of_a_stranger_shows_its_control_and_direction_characters():
+    """By the filter `visible`, or as the pieces of a text that is read: a name may otherwise turn
+    round the line that it stands in."""
+    found = {path: unfiltered(path.read_text(encoding="utf-8")) for path in TEMPLATES}
+    assert {path.relative_to(ROOT): words for path, words in found.items() if words} == {}
+
+
+def test_the_rule_for_words_of_strangers_sees_what_it_is_for():
+    assert unfiltered("<h1>{{ run.name }}</h1>")
+    assert unfiltered('<p title="{{ run.message }}">{{ line.text or " " }}</p>')
+    assert unfiltered("<title>{{ title }}</title>")
+    assert not unfiltered('<input value="{{ text }}"><a href="/x/{{ run.name }}">')
+    assert not unfiltered("{{ run.name | visible }} {{ piece.text }} {{ text(words) }}")
+
+
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
@@ -108,3 +141,16 @@ def test_the_rules_see_what_they_are_for(rules, text):
 )
 def test_and_nothing_else(rules, text):
     assert not [what for what, rule in rules.items() if re.search(rule, text, re.IGNORECASE)]
+
+
+def test_the_heads_of_tables_say_what_they_are_heads_of():
+    heads = [(path, head) for path in TEMPLATES for head in HEAD.findall(path.read_text("utf-8"))]
+    assert heads
+    assert [
+        (path.name, head) for path, head in heads if re.search(r"<th(?![^>]*scope=)", head)
+    ] == []
+
+
+def test_every_link_of_a_page_is_reached_by_keys_without_scripts():
+    """Where one of many is enough, a script takes the others out of the way."""
+    assert found(TEMPLATES, {"a link that Tab passes over": r"<a\b[^>]*tabindex"}) == []

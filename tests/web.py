@@ -17,10 +17,10 @@ TOKEN_IN_PAGE = re.compile(r'<meta name="csrf-token" content="([^"]*)">')
 
 
 @contextmanager
-def served(app: FastAPI, host: str = "127.0.0.1") -> Iterator[str]:
+def served(app: FastAPI, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The address of ``app`` under a real uvicorn, in a thread of this process. ``host`` is an
-    address of loopback to listen on."""
-    listening = socket.create_server((host, 0))
+    address of loopback to listen on; ``port`` 0 is any that is free."""
+    listening = socket.create_server((host, port))
     server = uvicorn.Server(
         uvicorn.Config(app, access_log=False, log_config=None, timeout_graceful_shutdown=2)
     )

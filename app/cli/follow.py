@@ -12,7 +12,9 @@ from app.jobs import queue
 from app.jobs.queue import QueueError
 from app.store.database import Store
 from app.store.models import Run
+from app.store.status import OPEN
 from app.text import neutralise, score
+from trainer.health.headline import headline_of
 
 _LOOK_SECONDS = 0.25
 _LINE_SECONDS = 5.0
@@ -35,7 +37,7 @@ class Follower:
             run = self._run()
             if run is None:
                 return None
-            if run.status not in queue.OPEN:
+            if run.status not in OPEN:
                 self._end(run)
                 return run
             self._show(_line(run))
@@ -48,7 +50,7 @@ class Follower:
         self._left.set()
         watching.join()
         run = self._run()
-        if run is not None and run.status in queue.OPEN:
+        if run is not None and run.status in OPEN:
             say("Stopping the run, and keeping its adapter.")
             with suppress(QueueError):  # it has ended in this moment
                 queue.ask(self._store, self._run_id, "stop")
@@ -57,7 +59,7 @@ class Follower:
 
     def _wait(self) -> Run | None:
         deadline = time.monotonic() + _STOP_SECONDS
-        while (run := self._run()) is not None and run.status in queue.OPEN:
+        while (run := self._run()) is not None and run.status in OPEN:
             if time.monotonic() > deadline:
                 say("It takes longer; it ends by itself after the update at hand.")
                 break
@@ -84,9 +86,10 @@ class Follower:
 
 def _line(run: Run) -> str:
     line = f"{run.status}, update {run.completed} of {run.planned}"
-    rewards = [reward for reward in run.sparkline if reward is not None]
-    if rewards:
-        line += f", reward {score(rewards[0])} → {score(rewards[-1])}"
+    figures = [figure for figure in run.sparkline if figure is not None]
+    if figures:
+        word = headline_of(run.algorithm).word
+        line += f", {word} {score(figures[0])} → {score(figures[-1])}"
     if run.seconds_per_update and run.status == "running":
         line += f", {(run.planned - run.completed) * run.seconds_per_update:.0f} s left"
     return line

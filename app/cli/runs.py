@@ -82,9 +82,8 @@ def show(run: Number, as_json: Json = False, store: Place = None, debug: Debug =
     """Show a run: its state, its last numbers beside what is healthy, and what is wrong."""
     with reported(debug), _opened(store) as opened:
         from rich.console import Console
-        from sqlalchemy import select
 
-        from app.store.models import Artifact
+        from app.store.queries.artifacts import artifacts_of
         from app.store.queries.metrics import last_values
         from app.store.queries.runs import get_run
         from app.terminal.runs import print_run
@@ -94,9 +93,7 @@ def show(run: Number, as_json: Json = False, store: Place = None, debug: Debug =
             if found is None:
                 raise _unknown(run, opened)
             values = last_values(session, run)
-            files = session.scalars(
-                select(Artifact).where(Artifact.run_id == run).order_by(Artifact.id)
-            ).all()
+            files = artifacts_of(session, run)
         if as_json:
             columns = {c.name: getattr(found, c.name) for c in found.__table__.columns}
             metrics = {value.name: value.value for value in values}

@@ -24,16 +24,19 @@ def resume(
     """Go on with a run that was stopped, failed or was interrupted, in this terminal.
 
     It goes on from its newest checkpoint, with the configuration, the files and the options that it
-    was started with; where it has no checkpoint yet, it begins again.
+    was started with. One that has trained nothing yet begins again; one that has, and left no
+    checkpoint, cannot go on: start a new run with its configuration.
     """
     with reported(debug):
         from app.jobs.queue import take
+        from app.jobs.resumption import refuse_what_cannot_go_on
         from app.jobs.worker import make
         from app.store.database import Store
         from app.store.registry import mark_interrupted
 
         with closing(Store.open(store)) as opened:
             mark_interrupted(opened)
+            refuse_what_cannot_go_on(opened, run)
             take(opened, run)
             watched = make(opened, run, resume=True)
             if watched.outcome.status == "failed":

@@ -42,6 +42,21 @@ StoreUrl = Annotated[
 Most = Annotated[
     int | None, typer.Option(min=1, help="Runs at a time; others wait.", show_default="1")
 ]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="The folders of the browser's runs are made in here.", show_default="beside the store"
+    ),
+]
+UploadMib = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="MIB",
+        help="Files that may be uploaded for a run, together.",
+        show_default="64",
+    ),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(help="File with the token to log in with, in place of RETROGRAD_TOKEN."),
@@ -71,7 +86,9 @@ def serve(
     port: Port = None,
     workspace: Workspace = None,
     store: StoreUrl = None,
+    data_folder: DataFolder = None,
     max_concurrent_runs: Most = None,
+    max_upload_mib: UploadMib = None,
     token_file: TokenFile = None,
     allow_command: Allowed = None,
     trust_uploads: Trusting = False,
@@ -89,7 +106,9 @@ def serve(
             "port": port,
             "workspace": workspace,
             "store": store,
+            "data_folder": data_folder,
             "max_concurrent_runs": max_concurrent_runs,
+            "max_upload_bytes": None if max_upload_mib is None else max_upload_mib << 20,
             "token": _token(token_file),
             "allow_command": tuple(allow_command) if allow_command else None,
             "trust_uploads": trust_uploads or None,

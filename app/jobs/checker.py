@@ -11,9 +11,10 @@ from pathlib import Path
 from types import FrameType
 
 from app.interrupt import Signalled, ended_by_signals, interrupts_that_last
+from app.jobs.accepted import refuse_what_was_not_accepted
 from app.jobs.checks import Checks, Finding, State, out_of_time
 from app.jobs.draft import placed_config
-from app.jobs.processes import started_at
+from app.store.alive import started_at
 from trainer.errors import RetrogradError
 
 
@@ -45,12 +46,12 @@ def main(folder: Path, limit: float) -> None:
         traceback.print_exc()
         state, message = "failed", f"The checks failed ({type(error).__name__}: {error})."
     signal.setitimer(signal.ITIMER_REAL, 0)
-    pid = os.getpid()
     seconds, pid = time.time() - began, os.getpid()
     Checks(state, findings, message, seconds, pid, started_at(pid)).write(folder)
 
 
 def _check(folder: Path) -> list[Finding]:
+    refuse_what_was_not_accepted(folder)
     config = placed_config(folder)
     config.output.path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -14,8 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from app.jobs.processes import end_all, is_alive, start, started_at
+from app.jobs.lock import locked
+from app.jobs.processes import end_all, start
+from app.jobs.queue import QueueError
 from app.jobs.workspace import CHECK, CHECK_LOG
+from app.store.alive import process_lives, started_at
 
 LIMIT_SECONDS = 300.0
 _PATIENCE_SECONDS = 5.0
@@ -49,20 +52,26 @@ class Checks:
     def warnings(self) -> int:
         return sum(f.level == "warning" for f in self.findings)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, *, unless_there: bool = False) -> None:
         new = folder / f"{CHECK}.{os.getpid()}.new"
         new.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        new.replace(folder / CHECK)
+        if not unless_there:
+            new.replace(folder / CHECK)
+            return
+        with contextlib.suppress(FileExistsError):  # quick checks have their result already
+            (folder / CHECK).hardlink_to(new)
+        new.unlink()
 
 
 def start_checks(folder: Path, limit: float = LIMIT_SECONDS) -> None:
-    """Begin anew: what was known of an earlier configuration is forgotten. Raises OSError."""
+    """Begin anew: what was known of an earlier configuration is forgotten. The draft is locked, so
+    that whoever clears up after earlier checks does not take these for them. Raises OSError."""
     stop_checks(folder)
     process = start(
         "app.jobs.checker", [str(folder), str(limit)], mark=mark_of(folder), log=folder / CHECK_LOG
     )
     began = started_at(process.pid)
-    Checks("running", pid=process.pid, began=began).write(folder)
+    Checks("running", pid=process.pid, began=began).write(folder, unless_there=True)
     name = f"checks in {folder.name}"
     threading.Thread(target=_watch, args=(process, folder, limit), name=name, daemon=True).start()
 
@@ -71,7 +80,7 @@ def stop_checks(folder: Path) -> None:
     """End checks that are under way, and forget them."""
     before = _read(folder)
     (folder / CHECK).unlink(missing_ok=True)
-    if before is not None and is_alive(before.pid, before.began):
+    if before is not None and process_lives(before.pid, before.began):
         end_all(mark_of(folder))
     (folder / CHECK_LOG).unlink(missing_ok=True)
 
@@ -82,7 +91,7 @@ def read_checks(folder: Path) -> Checks:
         return Checks()
     if checks.state != "running":
         return checks
-    if is_alive(checks.pid, checks.began):
+    if process_lives(checks.pid, checks.began):
         seconds = time.time() - (checks.began or time.time())
         return Checks("running", seconds=max(0.0, seconds), pid=checks.pid, began=checks.began)
     # It may have written its last word between the two looks.
@@ -123,7 +132,10 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, limit: float) -> None
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode != 0:
-        end_all(mark_of(folder))  # a reward program that its killed parent could not end
+        with contextlib.suppress(QueueError), locked(folder):
+            now = _read(folder)
+            if now is None or now.pid == process.pid:  # and not those that have begun since
+                end_all(mark_of(folder))  # a reward program that its killed parent could not end
 
 
 def _last_words(folder: Path) -> str:

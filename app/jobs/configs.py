@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from app.jobs.accepted import refuse_what_was_not_accepted
 from app.jobs.draft import placed_config
 from app.jobs.workspace import RECORD
 from app.overrides import with_seed
@@ -15,7 +16,8 @@ from trainer.health.resolve import lookup
 
 
 def config_of(run: Run) -> RunConfig:
-    """Read again, with the files and options that it was started with. Raises ConfigError."""
+    """Read again, with the files and options that it was started with. Raises ConfigError,
+    also where they are not what was accepted."""
     folder = Path(run.folder)
     if not Path(run.config_path).is_file():
         raise ConfigError(
@@ -23,6 +25,8 @@ def config_of(run: Run) -> RunConfig:
             "back, or start a new run with Clone config."
         )
     of_browser = run.source == "browser" and (folder / RECORD).is_file()
+    if of_browser:
+        refuse_what_was_not_accepted(folder, resumes=run.started_at is not None)
     config = placed_config(folder) if of_browser else _of_terminal(run)
     refuse_unavailable(config)
     return config

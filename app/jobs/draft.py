@@ -17,6 +17,7 @@ from app.jobs.commands import Trust
 from app.jobs.keys import commands, kept_inside, named_files, with_values
 from app.jobs.uploads import Upload, UploadError
 from app.jobs.workspace import RECORD, Found, Workspace
+from app.server.settings import too_large
 from trainer.config import RunConfig, load_config, refuse_unavailable
 from trainer.errors import ConfigError
 
@@ -27,7 +28,9 @@ class Record:
 
     ``config`` is the TOML file's name; ``uploads`` are the files sent with it; ``kept`` those that
     the run it was cloned from had copied. ``values`` are what stands in place of the file's own, by
-    dotted key: where the files lie. ``files`` tell people the same.
+    dotted key: where the files lie. ``files`` tell people the same. ``accepted`` are the SHA-256 of
+    the configuration and of the uploads that may be run, by name, and ``trust`` the rule that they
+    were judged by.
     """
 
     config: str
@@ -36,6 +39,8 @@ class Record:
     base: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     files: list[dict[str, Any]] = field(default_factory=list)
+    accepted: dict[str, str | None] = field(default_factory=dict)
+    trust: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -94,11 +99,7 @@ def add_uploads(folder: Path, uploads: Iterable[Upload], trust: Trust, limits: L
         raise UploadError(f"A run takes {limits.files} files at most.", 413)
     taken = sum((folder / name).stat().st_size for name in others if (folder / name).is_file())
     if taken + sum(size_of(upload) for upload in uploads) > limits.bytes:
-        raise UploadError(
-            f"The files of this run would have more than {limits.bytes / 2**20:.0f} MiB together. "
-            "Put large ones into the workspace folder.",
-            413,
-        )
+        raise UploadError(too_large(limits.bytes), 413)
     for upload in uploads:
         new = folder / f"{upload.name}.new"
         with new.open("wb") as target:
@@ -225,6 +226,7 @@ def _told(f: Found, folder: Path) -> dict[str, Any]:
     return {
         "key": f.named.key,
         "written": f.named.written,
+        "word": f.named.word,
         "state": f.state,
         "name": name,
         "source": str(f.source or ""),

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import psutil
 
-from app.store.database import Store
+from app.store.database import VARIABLE, Store
 
 MARK = "RETROGRAD_JOB"
 """A variable that names the job; every process that the job starts inherits it. So what is left of
 a job that was killed can be found, whatever process groups it made for itself."""
-_NOT_PASSED_ON = ("RETROGRAD_TOKEN", "RETROGRAD_TOKEN_FILE")
+_NOT_PASSED_ON = ("RETROGRAD_TOKEN", VARIABLE)
+"""A token, and a URL that may hold a password: no business of the programs that a job runs."""
 _TERMINATE_SECONDS = 2.0
 _KILL_SECONDS = 2.0
 
@@ -49,26 +50,9 @@ def start(
         )
 
 
-def started_at(pid: int) -> float | None:
-    """When the living process ``pid`` was started; none where there is none, or a dead one that
-    nobody has asked for yet."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return None
-        return process.create_time()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def own_start() -> float:
-    """When this process was started."""
-    return psutil.Process().create_time()
-
-
 def mark_of(store: Store, run_id: int) -> str:
     """What marks the processes of a run."""
-    return f"run {run_id} of {store.place}"
+    return f"run {run_id} of {store.identity}"
 
 
 @contextmanager
@@ -87,25 +71,15 @@ def marked_as(store: Store, run_id: int) -> Iterator[None]:
 
 def runs_with_processes(store: Store) -> set[int]:
     """The ids of the runs of ``store`` that some process of this machine is marked with."""
-    pattern = re.compile(rf"run (\d+) of {re.escape(store.place)}")
+    pattern = re.compile(rf"run (\d+) of {re.escape(store.identity)}")
     found = (pattern.fullmatch(mark) for _, mark in _marks())
     return {int(match[1]) for match in found if match}
 
 
-def is_alive(pid: int | None, since: float | None) -> bool:
-    """Whether the process ``pid`` that was started at ``since`` still runs. The number alone may
-    belong to another one by now."""
-    if pid is None or since is None:
-        return False
-    now = started_at(pid)
-    return now is not None and abs(now - since) < 1.0
-
-
-def signal_group(pid: int, since: float | None, number: signal.Signals) -> None:
-    """Send to the group that ``pid`` leads, if it is still the one that started at ``since``."""
-    if is_alive(pid, since):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send to the group that ``pid`` leads, if it is there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
 
 
 def end_all(mark: str) -> int:

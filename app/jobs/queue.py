@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,16 +9,15 @@ from typing import Any, Literal
 from sqlalchemy import CursorResult, func, select, text, update
 from sqlalchemy.orm import Session
 
-from app.jobs.processes import is_alive, own_start
+from app.store.alive import HERE, identity, is_alive
 from app.store.database import Store
-from app.store.models import Request, Run, Segment
-from app.store.registry import ACTIVE
+from app.store.models import Request, Run
+from app.store.status import ACTIVE, DRAFT, RESUMABLE
+from app.store.unfinished import close_run
+from app.store.values import text as storable
 from trainer.errors import RetrogradError
 
 RequestKind = Literal["stop", "checkpoint", "evaluate"]
-RESUMABLE = ("stopped", "failed", "interrupted")
-OPEN = ("queued", *ACTIVE)
-HERE = platform.node()
 # Any number, as long as every server takes the same one.
 _LOCK = 7_216_031_105
 
@@ -46,12 +43,11 @@ def enqueue(store: Store, run_id: int, **columns: object) -> None:
         changed = _change(
             session,
             run_id,
-            ("draft", *RESUMABLE),
+            (DRAFT, *RESUMABLE),
             status="queued",
             queued_at=now,
             ended_at=None,
             message="",
-            heartbeat_at=None,
             host=HERE,
             **columns,
         )
@@ -75,7 +71,7 @@ def claim(store: Store, capacity: int) -> Claim | None:
             select(Run).where(*_waiting()).order_by(Run.queued_at, Run.id)
         ).all()
         # One that goes on may have a process that still puts things away.
-        run = next((r for r in waiting if not is_alive(r.pid, r.process_started_at)), None)
+        run = next((r for r in waiting if not is_alive(r)), None)
         if run is None:
             return None
         claimed = _change(
@@ -99,7 +95,7 @@ def started(store: Store, run_id: int, pid: int, since: float | None) -> None:
 def begins(store: Store, run_id: int, pid: int, since: float | None) -> bool:
     """Asked by a worker about itself: whether it is the one that is to make the run."""
     with store.write() as session:
-        run = session.get(Run, run_id)
+        run = session.get(Run, run_id, with_for_update=True)
         if run is None or run.status not in ("starting", "stopping") or run.pid not in (None, pid):
             return False
         run.pid, run.process_started_at, run.heartbeat_at = pid, since, time.time()
@@ -109,7 +105,6 @@ def begins(store: Store, run_id: int, pid: int, since: float | None) -> bool:
 
 def take(store: Store, run_id: int) -> None:
     """Go on with a run that has ended, in this process and past the queue. Raises QueueError."""
-    pid, since = os.getpid(), own_start()
     with store.write() as session:
         changed = _change(
             session,
@@ -119,10 +114,8 @@ def take(store: Store, run_id: int) -> None:
             queued_at=None,
             ended_at=None,
             message="",
-            pid=pid,
-            process_started_at=since,
             heartbeat_at=time.time(),
-            host=HERE,
+            **identity(),
         )
         if not changed:
             raise _impossible(session, run_id, "resumed")
@@ -144,6 +137,8 @@ def ask(store: Store, run_id: int, kind: RequestKind) -> str:
         run = session.get(Run, run_id)
         if run is None or run.status not in ACTIVE:
             raise _impossible(session, run_id, f"asked to {kind}")
+        if kind != "stop" and run.status == "stopping":
+            raise QueueError(f"Run {run_id} is stopping: there is no other update to {kind} after.")
         if kind == "evaluate" and run.params and run.params.get("evaluation") is None:
             raise QueueError(f"Run {run_id} has no held-out prompts: its file has no [evaluation].")
         session.add(Request(run_id=run_id, kind=kind, created_at=now))
@@ -151,26 +146,20 @@ def ask(store: Store, run_id: int, kind: RequestKind) -> str:
         _change(session, run_id, ACTIVE, **values)
     return {
         "stop": "The run ends after the update at hand, and keeps its adapter.",
-        "checkpoint": "A checkpoint is saved after the update at hand.",
-        "evaluate": "The held-out prompts are evaluated after the update at hand.",
+        "checkpoint": "A checkpoint is saved after the update at hand; the journal says when.",
+        "evaluate": "The held-out prompts are evaluated after the update at hand; the journal says "
+        "when.",
     }[kind]
 
 
 def end(store: Store, run_id: int, status: str, message: str, *, pid: int | None = None) -> bool:
     """Note how a run ended whose own process did not say so. Does nothing, and returns False, where
     it has ended already or belongs to another process than ``pid``."""
-    now = time.time()
     with store.write() as session:
-        run = session.get(Run, run_id)
+        run = session.get(Run, run_id, with_for_update=True)
         if run is None or run.status not in ACTIVE or (pid is not None and run.pid != pid):
             return False
-        run.status, run.message, run.ended_at, run.stage = status, message, now, ""
-        run.pulse = Run.pulse + 1
-        session.execute(
-            update(Segment)
-            .where(Segment.run_id == run_id, Segment.ended_at.is_(None))
-            .values(ended_at=now, status=status)
-        )
+        close_run(session, run, status, storable(message), time.time())
         return True
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sqlalchemy import delete, select
 
 from app.jobs import queue
-from app.jobs.checks import read_checks, stop_checks
+from app.jobs.accepted import accept
+from app.jobs.checks import read_checks, start_checks, stop_checks
 from app.jobs.commands import Trust
 from app.jobs.draft import (
     Limits,
@@ -25,17 +27,21 @@ from app.jobs.draft import (
     save_text,
     settle,
 )
-from app.jobs.queue import HERE, QueueError
+from app.jobs.lock import locked
+from app.jobs.queue import QueueError
 from app.jobs.uploads import Upload
 from app.jobs.workspace import LOG, RECORD, RESERVED, Workspace
 from app.server.settings import ServerSettings
+from app.store.alive import HERE
 from app.store.database import Store, default_path
 from app.store.deletion import delete_run
 from app.store.models import Run
-from app.store.registry import new_run
+from app.store.registry import fill_from_config, new_run
+from app.store.status import DRAFT
 from app.store.values import text as storable
 
 PASTED = "run.toml"
+DRAFT_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +82,42 @@ class Jobs:
     ) -> int:
         """A draft of ``text``, which is kept as the file ``name``; its id. Raises UploadError, and
         then there is no draft."""
-        uploads = list(uploads)
         run_id, folder = self._new_row(name, text)
         try:
             folder.mkdir(mode=0o700, parents=True)
-            record = Record(name)
-            record.write(folder)
-            if clone is not None:
-                self._copy_files(clone, folder)
-            add_uploads(folder, uploads, self.trust, self._limits)
-            self.save(run_id, text)
+            with self._mine(run_id):
+                Record(name).write(folder)
+                if clone is not None:
+                    self._copy_files(clone, folder)
+                self._save(run_id, folder, text, uploads)
         except BaseException:
-            self.discard(run_id)
+            with suppress(QueueError):  # it may have been discarded
+                self.discard(run_id)
             raise
         return run_id
 
     def save(self, run_id: int, text: str, uploads: Iterable[Upload] = ()) -> None:
         """Another text of a draft, and further files. Raises UploadError and QueueError."""
-        run = self.draft(run_id)
-        folder = Path(run.folder)
+        with self._mine(run_id) as folder:
+            self._save(run_id, folder, text, uploads)
+
+    def begin_checks(self, run_id: int) -> None:
+        """Check a draft anew, if there is nothing to mend in it first. Raises QueueError and
+        OSError."""
+        with self._mine(run_id) as folder:
+            if self.read(run_id).can_start:
+                accept(folder, self.trust)
+                start_checks(folder)
+
+    @contextmanager
+    def _mine(self, run_id: int) -> Iterator[Path]:
+        """The folder of a draft, which nobody else changes, checks or starts inside. Raises
+        QueueError."""
+        with locked(Path(self.draft(run_id).folder)):
+            # Asked again: whoever had it before may have started or discarded it.
+            yield Path(self.draft(run_id).folder)
+
+    def _save(self, run_id: int, folder: Path, text: str, uploads: Iterable[Upload]) -> None:
         stop_checks(folder)
         add_uploads(folder, uploads, self.trust, self._limits)
         save_text(folder, text)
@@ -126,56 +149,70 @@ class Jobs:
 
     def start(self, run_id: int) -> None:
         """Put a draft into the queue. Raises QueueError where it cannot work."""
-        if why := self.why_not(run_id):
-            raise QueueError(f"This run was not started. {why}")
-        folder = Path(self.draft(run_id).folder)
-        stop_checks(folder)
-        self._describe(run_id)
-        queue.enqueue(self.store, run_id, created_at=time.time())
+        with self._mine(run_id) as folder:
+            if why := self.why_not(run_id):
+                raise QueueError(f"This run was not started. {why}")
+            stop_checks(folder)
+            self._describe(run_id)
+            accept(folder, self.trust)
+            queue.enqueue(self.store, run_id, created_at=time.time())
 
     def remove_upload(self, run_id: int, name: str) -> None:
         """Raises QueueError."""
-        folder = Path(self.draft(run_id).folder)
-        record = Record.read(folder)
-        if name in record.uploads:
-            record.uploads.remove(name)
-            record.write(folder)
-            (folder / name).unlink(missing_ok=True)
-        self.save(run_id, self.draft(run_id).config_text)
+        with self._mine(run_id) as folder:
+            record = Record.read(folder)
+            if name in record.uploads:
+                record.uploads.remove(name)
+                record.write(folder)
+                (folder / name).unlink(missing_ok=True)
+            self._save(run_id, folder, self.draft(run_id).config_text, ())
 
     def discard(self, run_id: int) -> None:
         """Remove a draft with its folder. Raises QueueError."""
         folder = Path(self.draft(run_id).folder)
-        stop_checks(folder)
-        with self.store.write() as session:
-            # Only if it is one still: it may have been started a moment ago.
-            still = (Run.id == run_id, Run.status == "draft")
-            if session.scalars(select(Run.id).where(*still)).first() is None:
-                raise QueueError(f"Run {run_id} has started meanwhile, and was not discarded.")
-            session.execute(delete(Run).where(*still))
-        shutil.rmtree(folder, ignore_errors=True)
+        # Without a folder there is nothing to keep others from.
+        with locked(folder) if folder.is_dir() else nullcontext():
+            self.draft(run_id)
+            stop_checks(folder)
+            with self.store.write() as session:
+                session.execute(delete(Run).where(Run.id == run_id, Run.status == "draft"))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def discard_old_drafts(self, now: float) -> list[int]:
+        """Discard the drafts that nobody has touched for `DRAFT_DAYS`; their ids. Raises
+        SQLAlchemyError."""
+        with self.store.read() as session:
+            here = (Run.status == DRAFT, Run.host == HERE)
+            drafts = session.scalars(select(Run).where(*here)).all()
+        discarded = []
+        for run in drafts:
+            touched = max(run.created_at, _touched(Path(run.folder)))
+            if now - touched > DRAFT_DAYS * 86400:
+                with suppress(QueueError):  # somebody else did, or has started it
+                    self.discard(run.id)
+                    discarded.append(run.id)
+        return discarded
 
     def delete(self, run_id: int) -> None:
         """Remove a run that has ended: its rows, and the folder if it is one of this server's. What
-        a run of a terminal wrote stays where its user put it. Raises QueueError and StoreError."""
-        with self.store.read() as session:
-            run = session.get(Run, run_id)
-        if run is None or run.status in (*queue.OPEN, "draft"):
-            status = "not there" if run is None else run.status
-            raise QueueError(f"Run {run_id} cannot be deleted, because it is {status}.")
+        a run of a terminal wrote stays where its user put it. Raises StoreError and OSError."""
         delete_run(self.store, run_id)
-        shutil.rmtree(self.data_folder / "runs" / str(run_id), ignore_errors=True)
+        shutil.rmtree(self.place_of(run_id), ignore_errors=True)
 
     def owns(self, run: Run) -> bool:
         """Whether the folder of ``run`` is one that this server made."""
-        return Path(run.folder) == self.data_folder / "runs" / str(run.id)
+        return Path(run.folder) == self.place_of(run.id)
 
     def log_folder(self, run_id: int) -> Path:
         """Where what the run's process prints is kept, also that of a run of a terminal which goes
         on here."""
-        folder = self.data_folder / "runs" / str(run_id)
+        folder = self.place_of(run_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+    def place_of(self, run_id: int) -> Path:
+        """The folder of a run, which may not be there."""
+        return self.data_folder / "runs" / str(run_id)
 
     def draft(self, run_id: int) -> Run:
         """Raises QueueError where there is no such draft (any more)."""
@@ -199,7 +236,7 @@ class Jobs:
             run.config_text = storable(text)
             session.add(run)
             session.flush()
-            folder = self.data_folder / "runs" / str(run.id)
+            folder = self.place_of(run.id)
             run.folder, run.config_path = str(folder), str(folder / name)
             return run.id, folder
 
@@ -209,9 +246,7 @@ class Jobs:
         with self.store.write() as session:
             run = session.get(Run, run_id)
             assert run is not None
-            run.name, run.algorithm = storable(config.run.name), config.run.algorithm
-            run.model, run.output = storable(config.model.path.name), str(config.output.path)
-            run.planned = getattr(getattr(config, "rollout", None), "updates", 0)
+            fill_from_config(run, config)
             run.pulse = Run.pulse + 1
 
     def _copy_files(self, run_id: int, folder: Path) -> None:
@@ -245,6 +280,14 @@ def text_of(store: Store, run_id: int) -> tuple[str, str, str] | None:
         return None
     name = re.sub(r"[^\w.-]", "_", Path(run.config_path).name).lstrip(".-") or PASTED
     return run.config_text, name, run.name
+
+
+def _touched(folder: Path) -> float:
+    """When the draft in ``folder`` was saved last, or checked."""
+    times = [0.0]
+    with suppress(OSError):
+        times += [path.stat().st_mtime for path in folder.iterdir()]
+    return max(times)
 
 
 def log_tail(folder: Path, limit: int = 3000) -> str:

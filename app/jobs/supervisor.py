@@ -23,18 +23,19 @@ from sqlalchemy.orm import Session
 from app.jobs import queue
 from app.jobs.processes import (
     end_all,
-    is_alive,
     mark_of,
     runs_with_processes,
     signal_group,
     start,
-    started_at,
 )
 from app.jobs.runs import Jobs, log_tail
 from app.jobs.workspace import LOG
+from app.store.alive import HERE, is_alive, started_at
 from app.store.database import VARIABLE, Store
+from app.store.deletion import finish_deletions
 from app.store.models import Request, Run
-from app.store.registry import ACTIVE, mark_interrupted
+from app.store.registry import mark_interrupted
+from app.store.status import ACTIVE, OPEN
 
 STOP_GRACE_SECONDS = 600.0
 """How long a run that is asked to stop may take for the update at hand."""
@@ -142,13 +143,11 @@ class Supervisor:
         began = run.status != "starting"
         words = f"The run's process ended without a word ({_ended_how(status)})"
         words += "." if began else " before it began to train."
-        if began:
-            words += " It can be resumed from its last checkpoint."
         final = "interrupted" if began or status < 0 else "failed"
         words = _with_log(words, self.jobs.log_folder(run_id))
         ended = queue.end(self.store, run_id, final, words, pid=pid)
         # What goes on by now, or waits to, has processes of the same mark.
-        if ended or (status != 0 and run.status not in queue.OPEN):
+        if ended or (status != 0 and run.status not in OPEN):
             end_all(mark_of(self.store, run_id))
 
     def _bury(self) -> None:
@@ -157,16 +156,25 @@ class Supervisor:
         mark_interrupted(self.store)
         with self.store.read() as session:
             active = session.scalars(
-                select(Run).where(Run.status.in_(ACTIVE), Run.host == queue.HERE)
+                select(Run).where(Run.status.in_(ACTIVE), Run.host == HERE)
             ).all()
         for run in active:
             stale = time.time() - (run.heartbeat_at or 0.0) > _UNCLAIMED_SECONDS
             if run.status == "starting" and run.pid is None and stale:
                 queue.put_back(self.store, run.id)
         now = {run.id for run in active}
+        if self._active is None:
+            threading.Thread(target=self._finish_deletions, daemon=True).start()
         if self._active is None or self._active - now:
             self._sweep()
         self._active = now
+
+    def _finish_deletions(self) -> None:
+        """On a thread of its own: a long run takes minutes, and the queue does not wait for it."""
+        try:
+            finish_deletions(self.store)
+        except (SQLAlchemyError, OSError) as error:
+            print(f"A run that was being deleted is not gone yet: {error}", file=sys.stderr)
 
     def _sweep(self) -> None:
         """End what runs have left behind that are over: another program may have noticed that they
@@ -176,7 +184,7 @@ class Supervisor:
                 run = session.get(Run, run_id)
             over = run is None or run.status not in ACTIVE
             # A run that has ended well may have a process that still puts things away.
-            if over and not (run and is_alive(run.pid, run.process_started_at)):
+            if over and not (run and is_alive(run)):
                 end_all(mark_of(self.store, run_id))
 
     def _hurry(self) -> None:
@@ -186,7 +194,7 @@ class Supervisor:
                 select(Run).where(
                     Run.status.in_(("stopping", "running", "starting")),
                     Run.queued_at.is_not(None),
-                    Run.host == queue.HERE,
+                    Run.host == HERE,
                 )
             ).all()
             asked = {run.id: _stops(session, run) for run in stopping}
@@ -199,13 +207,13 @@ class Supervisor:
             del self._stopping[run_id]
 
     def _press(self, run: Run) -> None:
-        if run.pid is None or not is_alive(run.pid, run.process_started_at):
+        if run.pid is None or not is_alive(run):
             return
         state = self._stopping.setdefault(run.id, _Stopping())
         if time.monotonic() < state.next_at:
             return
         number = signal.SIGTERM if state.signals < 2 else signal.SIGKILL
-        signal_group(run.pid, run.process_started_at, number)
+        signal_group(run.pid, number)
         state.signals += 1
         pause = _AGAIN_SECONDS if state.signals < 2 else _KILL_SECONDS
         state.next_at = time.monotonic() + pause

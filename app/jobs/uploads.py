@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -18,7 +18,6 @@ from trainer.errors import RetrogradError
 
 LONGEST_TEXT = 1 << 20
 """In bytes, of a configuration that is pasted; the loader takes no larger one."""
-_OVERHEAD = 64 * 1024
 _LONGEST_NAME = 120
 _UNSAFE = re.compile(r"[^\w.+@=,() -]")
 
@@ -73,41 +72,21 @@ def checked_uploads(files: Iterable[UploadFile]) -> list[Upload]:
 
 
 async def read_form(request: Request, settings: ServerSettings) -> FormData:
-    """The fields and files of a form, refused as soon as they are too many or too large.
-
-    Raises UploadError.
-    """
-    limit = settings.max_upload_bytes
-    too_large = UploadError(
-        f"The files have more than {limit / 2**20:.0f} MiB together, which is this server's limit. "
-        "Put large ones into the workspace folder and name them by their path from there.",
-        413,
-    )
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit + _OVERHEAD:
-        raise too_large
+    """The fields and files of a form, of which no more than the server's limit arrives here. Raises
+    UploadError where it cannot be read, or brings too many files."""
     if "_form" in request.__dict__ and request._form is not None:  # somebody has read it already
         return request._form
-
-    async def limited() -> AsyncIterator[bytes]:
-        taken = 0
-        async for chunk in request.stream():
-            taken += len(chunk)
-            if taken > limit + _OVERHEAD:
-                raise too_large
-            yield chunk
-
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "multipart/form-data":
             return await MultiPartParser(
                 request.headers,
-                limited(),  # type: ignore[arg-type]  # it is a generator, whatever its name
+                request.stream(),
                 max_files=settings.max_upload_files,
                 max_fields=32,
                 max_part_size=LONGEST_TEXT,
             ).parse()
-        return await FormParser(request.headers, limited()).parse()  # type: ignore[arg-type]
+        return await FormParser(request.headers, request.stream()).parse()
     except MultiPartException as error:
         status = 413 if "Too many files" in error.message or "exceeded" in error.message else 400
         raise UploadError(

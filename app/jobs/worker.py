@@ -10,22 +10,21 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from app.interrupt import interrupts_that_last
 from app.jobs import queue
 from app.jobs.configs import config_of, resume_place
-from app.jobs.processes import marked_as, own_start
+from app.jobs.processes import marked_as
+from app.store.alive import own_start
 from app.store.database import VARIABLE, Store
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
-from app.store.provenance import provenance
-from app.store.registry import look_at_model
 from app.watched import Watched, train_watched
 from trainer.config import RunConfig
-from trainer.errors import RetrogradError
+from trainer.errors import ConfigError, RetrogradError
 
 _NOT_ITS_RUN = 3
 
@@ -65,21 +64,17 @@ def make(store: Store, run_id: int, *, resume: bool) -> Watched:
             config = config_of(run)
         place = resume_place(config) if resume else None
         if resume and place is None:
+            if run.completed:  # to begin again would hide them
+                raise ConfigError(
+                    f"The checkpoint that run {run_id} was to go on from is not there any more, so "
+                    f"its {run.completed} updates stay as they are. Clone config starts it again."
+                )
             print("There is no checkpoint yet, so the run begins again.", file=sys.stderr)
         return _train(config, place, store, run_id)
 
 
 def _train(config: RunConfig, resume_from: Path | None, store: Store, run_id: int) -> Watched:
-    def kept(note: Callable[[str], None]) -> StoreMonitor:
-        monitor = StoreMonitor(store, run_id, note)
-        known = provenance(config.folder)
-        monitor.note({"provenance": known})
-        look_at_model(
-            store, config.model.path, known, lambda told: monitor.note({"provenance": told})
-        )
-        return monitor
-
-    return train_watched(config, resume_from, kept)
+    return train_watched(config, resume_from, lambda note: StoreMonitor(store, run_id, note))
 
 
 @contextmanager

@@ -16,8 +16,9 @@ LOG = "worker.log"
 RECORD = "files.json"
 CHECK = "check.json"
 CHECK_LOG = "check.log"
+LOCK = "draft.lock"
 _FILES_LOOKED_AT = 5000
-RESERVED = frozenset({LOG, RECORD, CHECK, CHECK_LOG, OUTPUT_FOLDER})
+RESERVED = frozenset({LOG, RECORD, CHECK, CHECK_LOG, LOCK, OUTPUT_FOLDER})
 """Names in a run's folder that are the server's own."""
 
 
@@ -60,16 +61,17 @@ class Workspace:
 
     def _look(self, named: Named, given: Path, run_folder: Path) -> Found:
         top = Path(os.path.realpath(self.folder))
-        refusal = ""
+        refusal, refused_file = "", False
         for candidate in dict.fromkeys((top / self.base / given, top / given)):
             real = Path(os.path.realpath(candidate))
             if why := self._closed(real, top):
                 refusal = refusal or why
+                refused_file = refused_file or os.path.lexists(candidate)
             elif real.is_file():
                 return self._take(named, real, top, run_folder)
             elif real.is_dir() and named.large:
                 return Found(named, "referred", real)
-        if not named.needed and not (refusal and candidate.exists()):
+        if not named.needed and not refused_file:
             # A program may be passed any path; only where it is one of a file is it looked after.
             return Found(named, "word")
         if refusal:

@@ -22,7 +22,7 @@ from app.text import neutralise
 
 router = APIRouter()
 
-Export = Literal["metrics.csv", "metrics.jsonl", "trajectories.jsonl"]
+Export = Literal["metrics.csv", "metrics.jsonl", "records.jsonl"]
 _EXPORTS: dict[Export, tuple[Callable[[Store, int], Iterator[str]], str, str]] = {
     "metrics.csv": (
         metrics_csv,
@@ -34,7 +34,7 @@ _EXPORTS: dict[Export, tuple[Callable[[Store, int], Iterator[str]], str, str]] =
         "application/x-ndjson",
         "The same as records, one a line.",
     ),
-    "trajectories.jsonl": (
+    "records.jsonl": (
         records_jsonl,
         "application/x-ndjson",
         "The whole run in the shape of observe.jsonl: prompts, answers with reward and advantage, "
@@ -79,7 +79,7 @@ class ArtifactsPage(RunPage):
     exports: list[ExportLink]
 
 
-@page(router, "/runs/{run_id:int}/artifacts", "artifacts/page.html")
+@page(router, "/runs/{run_id:id}/artifacts", "artifacts/page.html")
 def artifacts(run_id: int, store: StoreDep) -> ArtifactsPage:
     with store.read() as session:
         run = find_run(session, run_id)
@@ -93,7 +93,7 @@ def artifacts(run_id: int, store: StoreDep) -> ArtifactsPage:
     )
 
 
-@router.api_route("/runs/{run_id:int}/artifacts/{artifact_id:int}", methods=["GET", "HEAD"])
+@router.api_route("/runs/{run_id:id}/artifacts/{artifact_id:id}", methods=["GET", "HEAD"])
 def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
     with store.read() as session:
         run = find_run(session, run_id)
@@ -111,7 +111,7 @@ def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
     )
 
 
-@router.get("/runs/{run_id:int}/export/{name}")
+@router.get("/runs/{run_id:id}/export/{name}")
 def export(run_id: int, name: Export, store: StoreDep) -> Response:
     """Written while it is read: a long run is never in memory as a whole."""
     with store.read() as session:

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
 from app.routes.config_values import Difference, differences
-from app.routes.metrics import AXES, Axis
-from app.server.pages import PageContext, StoreDep, page
+from app.routes.metrics import Axis, axes_of
+from app.server.pages import PageContext, StoreDep, WholeNumber, Words, page
 from app.store.models import Run
 from app.store.queries.compare import (
     Choice,
@@ -22,12 +22,12 @@ from app.store.queries.compare import (
     metrics_of,
     values_at,
 )
+from trainer.health.headline import headline_of
 
 router = APIRouter()
 
 MOST_RUNS = 6
 TABLE_ROWS = 24
-HEADLINE = "reward/mean"
 DASHES = ("", "7 3", "2 3", "10 3 2 3", "14 4", "1 3")
 """Each run's line has a pattern beside its colour."""
 
@@ -66,7 +66,7 @@ class ComparePage(PageContext):
     metric: str
     metrics: list[str]
     x: Axis
-    axes: tuple[tuple[Axis, str], ...] = AXES
+    axes: tuple[tuple[Axis, str], ...]
     rows: list[TableRow]
     differences: list[Difference]
     choices: list[Choice]
@@ -78,8 +78,8 @@ class ComparePage(PageContext):
 @page(router, "/compare", "compare/page.html")
 def compare(
     store: StoreDep,
-    asked: Annotated[list[int] | None, Query(alias="run", max_length=100)] = None,
-    metric: Annotated[str, Query(max_length=200)] = HEADLINE,
+    asked: Annotated[list[WholeNumber] | None, Query(alias="run", max_length=100)] = None,
+    metric: Annotated[Words, Query(max_length=200)] = "",
     x: Axis = "update",
 ) -> ComparePage:
     wanted = list(dict.fromkeys(asked or ()))
@@ -87,7 +87,7 @@ def compare(
         found = {number: session.get(Run, number) for number in wanted[:MOST_RUNS]}
         runs = [run for run in found.values() if run is not None and run.status != "draft"]
         names = metrics_of(session, [run.id for run in runs]) if runs else []
-        shown = _shown(metric, names)
+        shown = _shown(metric, names, runs)
         compared = [
             _compared(session, runs, run, place, shown, x) for place, run in enumerate(runs)
         ]
@@ -98,17 +98,19 @@ def compare(
             metric=shown,
             metrics=names,
             x=x,
+            axes=axes_of(*(run.algorithm for run in runs)),
             rows=_rows(session, compared, shown),
             differences=differences([(run.algorithm, run.params) for run in runs]),
             choices=choices(session),
         )
 
 
-def _shown(metric: str, names: Sequence[str]) -> str:
-    """The metric that was asked for, or one that there is."""
-    if metric in names or not names:
+def _shown(metric: str, names: Sequence[str], runs: Sequence[Run]) -> str:
+    """The metric that was asked for, or what the first run is about, or one that there is."""
+    if metric in names:
         return metric
-    return HEADLINE if HEADLINE in names else names[0]
+    main = headline_of(runs[0].algorithm if runs else "").name
+    return main if main in names or not names else names[0]
 
 
 def _compared(

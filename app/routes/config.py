@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
 from app.routes.config_values import Difference, Table, differences, tables_of, unused
 from app.routes.run_header import RunPage, find_run, header_of
 from app.server.downloads import attachment
-from app.server.pages import StoreDep, page
+from app.server.pages import StoreDep, WholeNumber, page
 from app.store.models import Run
 from app.store.queries.compare import Choice, choices
 from app.text import neutralise
@@ -45,10 +44,8 @@ class ConfigPage(RunPage):
     choices: list[Choice]
 
 
-@page(router, "/runs/{run_id:int}/config", "config/page.html")
-def config(
-    run_id: int, store: StoreDep, against: Annotated[int | None, Query(ge=1)] = None
-) -> ConfigPage:
+@page(router, "/runs/{run_id:id}/config", "config/page.html")
+def config(run_id: int, store: StoreDep, against: WholeNumber | None = None) -> ConfigPage:
     with store.read() as session:
         run = find_run(session, run_id)
         return ConfigPage(
@@ -66,7 +63,7 @@ def config(
         )
 
 
-@router.get("/runs/{run_id:int}/config.toml")
+@router.get("/runs/{run_id:id}/config.toml")
 def config_file(run_id: int, store: StoreDep) -> Response:
     """The file as it was when the run started."""
     with store.read() as session:

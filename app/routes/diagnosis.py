@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.routes.advice import Part, parts_of
+from app.routes.tiles import healthy_below
 from app.server.templating import number, percent
 from app.store.models import Run
 from app.store.queries.overview import Numbers
+from trainer.health.headline import Headline, headline_of
 from trainer.health.resolve import lookup
 from trainer.health.rules import Metric
 from trainer.health.trackers import error_of_difference, estimate
@@ -21,7 +23,10 @@ Tone = Literal["good", "warn", "quiet"]
 EARLY = 10
 """Updates before which nothing is told of a trend."""
 _ERRORS = 2.0
-_SILENT = 0.25
+_LEAST_EVALUATIONS = 2
+"""In each half of them, so that they have a spread."""
+_WORTH_A_WORD = 0.5
+"""The part of what is healthy from which on it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,9 @@ def statements(run: Run, numbers: Numbers, guide: Mapping[str, Metric]) -> list[
     """What is wrong first, then what is well, then what needs no care."""
     wrong = [_wrong(finding) for finding in run.findings]
     told = {statement.metric for statement in wrong}
-    main = "sft/loss" if run.algorithm == "sft" else "reward/mean"
-    good = [] if main in told else list(_learning(run, numbers, main))
-    other = list(_silent_groups(run, numbers, told)) + list(_zero_loss(run, numbers))
+    main = headline_of(run.algorithm)
+    good = [] if main.name in told else list(_learning(numbers, main))
+    other = list(_silent_groups(run, numbers, guide, told)) + list(_zero_loss(run, numbers))
     if good and good[0].tone == "good":
         return [*good, *wrong, *other, *_all_well(numbers, guide, bool(wrong))]
     return [*wrong, *good, *other, *_all_well(numbers, guide, bool(wrong))]
@@ -97,66 +102,72 @@ def _named(metric: str) -> str:
     return names.get(metric, f"{metric.partition('/')[0].capitalize()}: {rest}")
 
 
-def _learning(run: Run, numbers: Numbers, main: str) -> Iterator[Statement]:
+def _learning(numbers: Numbers, main: Headline) -> Iterator[Statement]:
     trend = trend_of(numbers.main)
-    loss = run.algorithm == "sft"
-    word = "loss" if loss else "reward"
+    word = main.word
     if trend is None:
         count = len(numbers.main)
         if count:
             text = f"After {EARLY} updates there is a trend to tell; there have been {count}."
-            yield Statement("quiet", "It is too early to say.", [Part(text, key=False)], main)
+            yield Statement("quiet", "It is too early to say.", [Part(text, key=False)], main.name)
         return
     since = trend_since_the_start(numbers)
     if trend.sure:
-        yield _moving(trend, word, numbers, main)
-    elif since is not None and since.sure and (since.change < 0) == loss:
+        yield _moving(trend, numbers, main)
+    elif since is not None and since.sure and main.is_better(since.now, since.before):
         change = f"{number(since.before)} → {number(since.now)}"
         title = f"It has learnt: the {word} went {change}, and is steady now."
-        text = (
-            f"Means of the first {since.over} updates and of the last. {_held_out(numbers, loss)}"
-        )
-        yield Statement("good", title, parts_of(text.strip()), main)
+        text = f"Means of the first {since.over} updates and of the last. "
+        text += _held_out(numbers, main)
+        yield Statement("good", title, parts_of(text.strip()), main.name)
     else:
         title = f"The {word} is steady at {number(trend.now)}."
-        yield Statement("quiet", title, parts_of(_means(trend)), main)
+        yield Statement("quiet", title, parts_of(_means(trend)), main.name)
 
 
-def _moving(trend: Trend, word: str, numbers: Numbers, main: str) -> Statement:
-    loss = word == "loss"
+def _moving(trend: Trend, numbers: Numbers, main: Headline) -> Statement:
     verb = "fell" if trend.change < 0 else "rose"
-    change = f"the {word} {verb} {number(abs(trend.change))} in {trend.over} updates."
-    if (trend.change < 0) == loss:
-        text = f"{_means(trend)} {_held_out(numbers, loss)}".strip()
-        return Statement("good", f"Learning: {change}", parts_of(text), main)
+    change = f"the {main.word} {verb} {number(abs(trend.change))} in {trend.over} updates."
+    if main.is_better(trend.now, trend.before):
+        text = f"{_means(trend)} {_held_out(numbers, main)}".strip()
+        return Statement("good", f"Learning: {change}", parts_of(text), main.name)
     text = f"{_means(trend)} If that lasts, lower training.lr."
-    return Statement("warn", change.capitalize(), parts_of(text), main)
+    return Statement("warn", change.capitalize(), parts_of(text), main.name)
 
 
 def _means(trend: Trend) -> str:
     return f"{number(trend.before)} → {number(trend.now)}, means of {trend.over} updates each."
 
 
-def _held_out(numbers: Numbers, loss: bool) -> str:
-    """Whether what is measured on prompts that are not trained on follows."""
-    if len(numbers.evaluations) < 2:
+def _held_out(numbers: Numbers, main: Headline) -> str:
+    """Whether what is measured on prompts that are not trained on follows. Nothing where it has
+    changed by no more than its own noise explains; no judgement while that noise is not known."""
+    half = len(numbers.evaluations) // 2
+    if half < _LEAST_EVALUATIONS:
+        if not half:
+            return ""
+        (_, before), (_, now) = numbers.evaluations[0], numbers.evaluations[-1]
+        return f"The held-out {main.word} went {number(before)} → {number(now)}."
+    trend = _trend(numbers.evaluations[:half], numbers.evaluations[-half:])
+    if not trend.sure:
         return ""
-    (_, before), (_, now) = numbers.evaluations[0], numbers.evaluations[-1]
-    word = "loss" if loss else "reward"
-    change = f"{number(before)} → {number(now)}"
-    if (now < before) if loss else (now > before):
-        return f"The held-out {word} follows it ({change}), so it is not memorising."
+    change = f"{number(trend.before)} → {number(trend.now)}"
+    if main.is_better(trend.now, trend.before):
+        return f"The held-out {main.word} follows it ({change}), so it is not memorising."
     return (
-        f"The held-out {word} does not follow ({change}): it may be memorising. More varied data "
-        "helps, or an end by evaluation.patience."
+        f"The held-out {main.word} does not follow ({change}): it may be memorising. More varied "
+        "data helps, or an end by evaluation.patience."
     )
 
 
-def _silent_groups(run: Run, numbers: Numbers, told: set[str]) -> Iterator[Statement]:
+def _silent_groups(
+    run: Run, numbers: Numbers, guide: Mapping[str, Metric], told: set[str]
+) -> Iterator[Statement]:
     """Few enough to be fine, and enough to be worth a word."""
     name = "batch/zero_std_group_fraction"
     share = numbers.last.get(name)
-    if share is None or share < _SILENT or name in told:
+    high = healthy_below(guide, name)
+    if share is None or high is None or share < _WORTH_A_WORD * high or name in told:
         return
     best, worst = numbers.last.get("reward/max"), numbers.last.get("reward/min")
     why = "All answers to their prompts score alike, so nothing is learnt from them."
@@ -191,7 +202,10 @@ def _all_well(numbers: Numbers, guide: Mapping[str, Metric], wrong: bool) -> Ite
     watched = [name for name in guide if name in numbers.last]
     if wrong or len(numbers.main) < EARLY or not watched:
         return
-    text = f"None of the {len(watched)} numbers that are watched for trouble shows any."
+    count = len(watched)
+    of_them = f"None of the {count} numbers" if count > 1 else "The one number"
+    text = f"{of_them} that {'are' if count > 1 else 'is'} watched for trouble shows "
+    text += "any." if count > 1 else "none."
     clip = numbers.last.get("policy/clip_fraction")
     if clip is not None:
         text += f" The clip fraction is {number(clip)}."

@@ -9,11 +9,12 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import FileResponse, Response
 
+from app.jobs.runs import Jobs
 from app.jobs.workspace import LOG
 from app.routes.log_tail import LogTail, read_tail
 from app.routes.run_header import RunPage, find_run, header_of
 from app.server.downloads import attachment
-from app.server.pages import StoreDep, page
+from app.server.pages import SettingsDep, StoreDep, WholeNumber, Words, page
 from app.store.models import Run
 from app.store.queries.journal import Entries, Level, count_by_level, entries
 
@@ -24,8 +25,8 @@ LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalPage(RunPage):
-    """``counts`` are the events of each level. ``log`` is there for the browser's runs alone: what
-    a run says in a terminal, its terminal shows."""
+    """``counts`` are the events of each level. ``log`` is there for what runs for the browser:
+    what a run says in a terminal, its terminal shows."""
 
     level: Level
     text: str
@@ -37,20 +38,21 @@ class JournalPage(RunPage):
     levels: tuple[Level, ...] = LEVELS
 
 
-@page(router, "/runs/{run_id:int}/journal", "journal/page.html")
+@page(router, "/runs/{run_id:id}/journal", "journal/page.html")
 def journal(
     run_id: int,
     store: StoreDep,
+    settings: SettingsDep,
     level: Level = "info",
-    text: Annotated[str, Query(alias="q", max_length=200)] = "",
-    after: Annotated[int | None, Query(ge=0)] = None,
-    before: Annotated[int | None, Query(ge=0)] = None,
+    text: Annotated[Words, Query(alias="q", max_length=200)] = "",
+    after: WholeNumber | None = None,
+    before: WholeNumber | None = None,
 ) -> JournalPage:
     with store.read() as session:
         run = find_run(session, run_id)
         counts = count_by_level(session, run_id)
         found = entries(session, run_id, level=level, text=text, after=after, before=before)
-    path = _log(run)
+    path = _log(Jobs(store, settings), run)
     return JournalPage(
         title=f"Journal of {run.name}",
         run=header_of(run),
@@ -65,16 +67,21 @@ def journal(
     )
 
 
-@router.api_route("/runs/{run_id:int}/worker.log", methods=["GET", "HEAD"])
-def log(run_id: int, store: StoreDep) -> Response:
+@router.api_route("/runs/{run_id:id}/worker.log", methods=["GET", "HEAD"])
+def log(run_id: int, store: StoreDep, settings: SettingsDep) -> Response:
     """The whole of it."""
     with store.read() as session:
-        path = _log(find_run(session, run_id))
+        path = _log(Jobs(store, settings), find_run(session, run_id))
     if path is None or path.is_symlink() or not path.is_file():
         raise HTTPException(404, "This run has no log.")
     name = f"run-{run_id}.log"
     return FileResponse(path, media_type="text/plain", headers=attachment(name, name))
 
 
-def _log(run: Run) -> Path | None:
+def _log(jobs: Jobs, run: Run) -> Path | None:
+    """That of the process which makes it, or made it last, for the browser: a run that began in a
+    terminal has one too, once it goes on here."""
+    path = jobs.place_of(run.id) / LOG
+    if path.is_file():
+        return path
     return Path(run.folder) / LOG if run.source == "browser" else None

@@ -63,7 +63,7 @@ async def live_runs(
         yield event
 
 
-@router.get("/runs/{run_id:int}/live", response_class=EventSourceResponse)
+@router.get("/runs/{run_id:id}/live", response_class=EventSourceResponse)
 async def live_run(
     run_id: RunDep,
     store: StoreDep,
@@ -82,7 +82,7 @@ def missed_runs(store: StoreDep, seen: SeenDep = None) -> Missed:
         return missed(session, None, seen)
 
 
-@router.get("/runs/{run_id:int}/live.json")
+@router.get("/runs/{run_id:id}/live.json")
 def missed_run(run_id: RunDep, store: StoreDep, seen: SeenDep = None) -> Missed:
     with store.read() as session:
         return missed(session, run_id, seen)

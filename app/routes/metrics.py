@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from sqlalchemy.orm import Session
 
 from app.routes.advice import Advice, advice_on
 from app.routes.run_header import RunPage, find_run, header_of
-from app.server.pages import StoreDep, page, plain, render
-from app.store.database import Store
+from app.server.downloads import attachment
+from app.server.pages import StoreDep, WholeNumber, Words, page, plain
+from app.store.export import numbers_csv
 from app.store.models import Run
 from app.store.queries.markers import began, markers_of
 from app.store.queries.metrics import (
@@ -25,29 +24,28 @@ from app.store.queries.metrics import (
     MetricRow,
     curves_of,
     last_values,
-    metric_rows,
     newest_rows,
     recent_values,
 )
+from trainer.health.headline import headline_of
 from trainer.health.resolve import guide_for
 from trainer.health.rules import Metric as GuideEntry
 
 router = APIRouter()
 
 Axis = Literal["update", "step", "tokens", "time"]
-AXES: tuple[tuple[Axis, str], ...] = (
+_AXES: tuple[tuple[Axis, str], ...] = (
     ("update", "update"),
     ("step", "optimizer step"),
-    ("tokens", "tokens sampled"),
+    ("tokens", "tokens"),
     ("time", "time"),
 )
 MARKERS = (("evaluation", "evaluations"), ("checkpoint", "checkpoints"), ("resume", "resumes"))
 MOST_NAMES = 40
 TABLE_ROWS = 200
 _START = 5
-_CSV_HEAD = ("metric", "update", "optimizer_step", "tokens", "time", "value")
 
-NameDep = Annotated[list[str], Query(alias="name", min_length=1, max_length=MOST_NAMES)]
+NameDep = Annotated[list[Words], Query(alias="name", min_length=1, max_length=MOST_NAMES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +106,16 @@ class TablePage(RunPage):
     rows: list[MetricRow]
 
 
-@page(router, "/runs/{run_id:int}/metrics", "metrics/page.html")
+@page(router, "/runs/{run_id:id}/metrics", "metrics/page.html")
 def metrics(
     run_id: int,
     store: StoreDep,
     x: Axis = "update",
     smooth: Annotated[float, Query(ge=0, lt=1)] = 0.6,
     log: bool = False,
-    first: Annotated[int | None, Query(alias="from", ge=0)] = None,
-    last: Annotated[int | None, Query(alias="to", ge=0)] = None,
-    text: Annotated[str, Query(alias="filter", max_length=200)] = "",
+    first: Annotated[WholeNumber | None, Query(alias="from")] = None,
+    last: Annotated[WholeNumber | None, Query(alias="to")] = None,
+    text: Annotated[Words, Query(alias="filter", max_length=200)] = "",
     marks: Annotated[list[str] | None, Query(max_length=8)] = None,
 ) -> MetricsPage:
     shown = tuple(kind for kind, _ in MARKERS if marks is None or kind in marks)
@@ -130,11 +128,18 @@ def metrics(
             run=header_of(run),
             tab="metrics",
             view=view,
-            axes=AXES,
+            axes=axes_of(run.algorithm),
             markers=MARKERS,
             origin=began(session, run_id),
             families=families_of(session, run, values, text),
         )
+
+
+def axes_of(*algorithms: str) -> tuple[tuple[Axis, str], ...]:
+    """What charts of runs of these algorithms may have across, with its name."""
+    names = {headline_of(algorithm).tokens for algorithm in algorithms}
+    tokens = names.pop() if len(names) == 1 else "tokens"
+    return tuple((axis, tokens if axis == "tokens" else name) for axis, name in _AXES)
 
 
 def families_of(
@@ -185,15 +190,15 @@ def card_of(
     )
 
 
-@router.get("/runs/{run_id:int}/metrics/data")
+@router.get("/runs/{run_id:id}/metrics/data")
 def data(
     run_id: int,
     store: StoreDep,
     names: NameDep,
-    first: Annotated[int | None, Query(alias="from", ge=0)] = None,
-    last: Annotated[int | None, Query(alias="to", ge=0)] = None,
+    first: Annotated[WholeNumber | None, Query(alias="from")] = None,
+    last: Annotated[WholeNumber | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=16, le=5000)] = 600,
-    after: Annotated[int | None, Query(ge=0)] = None,
+    after: WholeNumber | None = None,
 ) -> Response:
     """The curves of ``names``: whole and thinned, or what came after the cursor."""
     with store.read() as session:
@@ -213,51 +218,37 @@ def data(
     )
 
 
-@router.get("/runs/{run_id:int}/metrics/markers")
+@router.get("/runs/{run_id:id}/metrics/markers")
 def markers(run_id: int, store: StoreDep) -> Response:
     with store.read() as session:
         find_run(session, run_id)
         return JSONResponse(plain(markers_of(session, run_id)))
 
 
-@router.get("/runs/{run_id:int}/metrics/table", response_class=HTMLResponse)
-def table(request: Request, run_id: int, store: StoreDep, name: str) -> Response:
+@page(router, "/runs/{run_id:id}/metrics/table", "metrics/table.html")
+def table(run_id: int, store: StoreDep, name: Words) -> TablePage:
     """The newest numbers of one metric, as a page of their own; the charts take the table out."""
     with store.read() as session:
         run = find_run(session, run_id)
-        context = TablePage(
+        return TablePage(
             title=f"{name} of {run.name}",
             run=header_of(run),
             tab="metrics",
             name=name,
             rows=newest_rows(session, run_id, name, TABLE_ROWS),
         )
-    return render(request, "metrics/table.html", context)
 
 
-@router.get("/runs/{run_id:int}/metrics/data.csv")
+@router.get("/runs/{run_id:id}/metrics/data.csv")
 def data_as_csv(run_id: int, store: StoreDep, names: NameDep) -> Response:
     """Every number of some metrics, one after the other."""
     with store.read() as session:
         find_run(session, run_id)
-    headers = {"Content-Disposition": f'attachment; filename="run-{run_id}-numbers.csv"'}
-    media = "text/csv; charset=utf-8"
-    return StreamingResponse(_csv(store, run_id, names), media_type=media, headers=headers)
-
-
-def _csv(store: Store, run_id: int, names: list[str]) -> Iterator[str]:
-    yield _csv_line(_CSV_HEAD)
-    with store.read() as session:
-        for rows in metric_rows(session, run_id, names):
-            yield "".join(
-                _csv_line((r.name, r.update, r.steps, r.tokens, r.at, r.value)) for r in rows
-            )
-
-
-def _csv_line(values: tuple[Any, ...]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue()
+    name = f"run-{run_id}-numbers.csv"
+    lines = numbers_csv(store, run_id, names)
+    return StreamingResponse(
+        lines, media_type="text/csv; charset=utf-8", headers=attachment(name, name)
+    )
 
 
 def _start(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 
 from app.jobs import queue
-from app.jobs.checks import Checks, read_checks, start_checks
+from app.jobs.checks import Checks, read_checks
 from app.jobs.draft import Reading, Record, placed_config
-from app.jobs.keys import shown_command
 from app.jobs.queue import QueueError
 from app.jobs.runs import PASTED, Jobs, text_of
 from app.jobs.uploads import Upload, UploadError, checked_uploads, read_form
-from app.server.pages import PageContext, SettingsDep, StoreDep, page
+from app.routes.config_values import Table, tables_of, unused
+from app.server.pages import PageContext, SettingsDep, StoreDep, WholeNumber, page
 from app.store.models import Run
-from trainer.config import RunConfig, resolved_params
+from app.store.status import DRAFT
+from trainer.config import resolved_params
 
 router = APIRouter()
 
@@ -73,18 +72,6 @@ class UploadRow:
     used: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    key: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSection:
-    name: str
-    settings: tuple[Setting, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRunPage(PageContext):
     """``text`` is what the field holds at first, of the run ``clone`` where there is one."""
@@ -110,7 +97,8 @@ class DraftPage(PageContext):
     faults: int
     files: tuple[FileRow, ...]
     uploads: tuple[UploadRow, ...]
-    sections: tuple[ConfigSection, ...]
+    tables: list[Table]
+    unused: list[str]
     checks: Checks
     errors: int
     warnings: int
@@ -124,7 +112,7 @@ class DraftPage(PageContext):
 
 
 @page(router, "/runs/new", "new/page.html")
-def new_run(store: StoreDep, settings: SettingsDep, clone: int | None = None) -> NewRunPage:
+def new_run(store: StoreDep, settings: SettingsDep, clone: WholeNumber | None = None) -> NewRunPage:
     found = None if clone is None else text_of(store, clone)
     if clone is not None and found is None:
         raise HTTPException(404, f"There is no run {clone} in this store.")
@@ -142,7 +130,7 @@ def new_run(store: StoreDep, settings: SettingsDep, clone: int | None = None) ->
     )
 
 
-@page(router, "/runs/new/{draft_id:int}", "new/draft.html")
+@page(router, "/runs/new/{draft_id:id}", "new/draft.html")
 def draft(draft_id: int, store: StoreDep, settings: SettingsDep) -> DraftPage:
     jobs = Jobs(store, settings)
     try:
@@ -151,6 +139,8 @@ def draft(draft_id: int, store: StoreDep, settings: SettingsDep) -> DraftPage:
         raise HTTPException(404, str(error)) from error
     folder = Path(run.folder)
     checks = read_checks(folder)
+    config = placed_config(folder) if reading.config is not None else None
+    params = resolved_params(config) if config else {}
     with store.read() as session:
         ahead = queue.ahead(session)
     return DraftPage(
@@ -163,7 +153,8 @@ def draft(draft_id: int, store: StoreDep, settings: SettingsDep) -> DraftPage:
         faults=len(reading.problems),
         files=tuple(_file(found, folder) for found in reading.found if found.state != "word"),
         uploads=_uploads(folder, reading),
-        sections=_sections(placed_config(folder)) if reading.config is not None else (),
+        tables=tables_of(config.run.algorithm, params) if config else [],
+        unused=unused(config.run.algorithm, params) if config else [],
         checks=checks,
         errors=checks.errors,
         warnings=checks.warnings,
@@ -176,7 +167,7 @@ def draft(draft_id: int, store: StoreDep, settings: SettingsDep) -> DraftPage:
     )
 
 
-@router.get("/runs/new/{draft_id:int}/")
+@router.get("/runs/new/{draft_id:id}/")
 def draft_slash(draft_id: int) -> RedirectResponse:
     return RedirectResponse(f"/runs/new/{draft_id}", 308)
 
@@ -186,31 +177,27 @@ async def create(request: Request, store: StoreDep, settings: SettingsDep) -> Re
     """Takes ``toml`` (text), ``files`` (among them, in place of the text, a file ``*.toml``) and
     ``clone`` (a run's id)."""
     jobs = Jobs(store, settings)
-    form = await _form(request, jobs)
+    form = await read_form(request, settings)
     try:
         text, name, uploads = _sent(form)
         clone = str(form.get("clone") or "")
-        number = int(clone) if clone.isdecimal() else None
+        number = int(clone) if clone.isdecimal() and len(clone) < 16 else None
         run_id = await run_in_threadpool(_create, jobs, text, name, uploads, number)
-    except UploadError as error:
-        raise HTTPException(error.status, str(error)) from error
     finally:
         await form.close()
     return RedirectResponse(f"/runs/new/{run_id}", 303)
 
 
-@router.post("/runs/new/{draft_id:int}")
+@router.post("/runs/new/{draft_id:id}")
 async def change(
     draft_id: int, request: Request, store: StoreDep, settings: SettingsDep
 ) -> Response:
     """Another text, and more files; the checks begin anew."""
     jobs = Jobs(store, settings)
-    form = await _form(request, jobs)
+    form = await read_form(request, settings)
     try:
         text, _, uploads = _sent(form)
         await run_in_threadpool(_change, jobs, draft_id, text, uploads)
-    except UploadError as error:
-        raise HTTPException(error.status, str(error)) from error
     except QueueError as error:
         raise HTTPException(404, str(error)) from error
     finally:
@@ -218,43 +205,30 @@ async def change(
     return RedirectResponse(f"/runs/new/{draft_id}", 303)
 
 
-@router.post("/runs/new/{draft_id:int}/start")
+@router.post("/runs/new/{draft_id:id}/start")
 def start(draft_id: int, store: StoreDep, settings: SettingsDep) -> Response:
-    try:
-        Jobs(store, settings).start(draft_id)
-    except QueueError as error:
-        raise HTTPException(409, str(error)) from error
+    Jobs(store, settings).start(draft_id)
     return RedirectResponse(f"/runs/{draft_id}", 303)
 
 
-@router.post("/runs/new/{draft_id:int}/discard")
+@router.post("/runs/new/{draft_id:id}/discard")
 def discard(draft_id: int, store: StoreDep, settings: SettingsDep) -> Response:
-    try:
-        Jobs(store, settings).discard(draft_id)
-    except QueueError as error:
-        raise HTTPException(409, str(error)) from error
+    Jobs(store, settings).discard(draft_id)
     return RedirectResponse("/runs/new", 303)
 
 
-@router.post("/runs/new/{draft_id:int}/remove")
+@router.post("/runs/new/{draft_id:id}/remove")
 async def remove(
     draft_id: int, request: Request, store: StoreDep, settings: SettingsDep
 ) -> Response:
     """Takes ``name``, an uploaded file."""
     jobs = Jobs(store, settings)
-    form = await _form(request, jobs)
+    form = await read_form(request, settings)
     try:
         await run_in_threadpool(_remove, jobs, draft_id, str(form.get("name") or ""))
     except QueueError as error:
         raise HTTPException(404, str(error)) from error
     return RedirectResponse(f"/runs/new/{draft_id}", 303)
-
-
-async def _form(request: Request, jobs: Jobs) -> FormData:
-    try:
-        return await read_form(request, jobs.settings)
-    except UploadError as error:
-        raise HTTPException(error.status, str(error)) from error
 
 
 def _sent(form: FormData) -> tuple[str, str, list[Upload]]:
@@ -283,27 +257,22 @@ def _create(jobs: Jobs, text: str, name: str, uploads: list[Upload], clone: int 
     if clone is not None and name == PASTED and (found := text_of(jobs.store, clone)):
         name = found[1]
     run_id = jobs.create(text, uploads, name=name, clone=clone)
-    _begin_checks(jobs, run_id)
+    jobs.begin_checks(run_id)
     return run_id
 
 
 def _change(jobs: Jobs, run_id: int, text: str, uploads: list[Upload]) -> None:
     jobs.save(run_id, text, uploads)
-    _begin_checks(jobs, run_id)
+    jobs.begin_checks(run_id)
 
 
 def _remove(jobs: Jobs, run_id: int, name: str) -> None:
     jobs.remove_upload(run_id, name)
-    _begin_checks(jobs, run_id)
-
-
-def _begin_checks(jobs: Jobs, run_id: int) -> None:
-    if jobs.read(run_id).can_start:
-        start_checks(Path(jobs.draft(run_id).folder))
+    jobs.begin_checks(run_id)
 
 
 def _drafts(jobs: Jobs) -> tuple[DraftRow, ...]:
-    newest = select(Run).where(Run.status == "draft").order_by(Run.id.desc()).limit(20)
+    newest = select(Run).where(Run.status == DRAFT).order_by(Run.id.desc())
     with jobs.store.read() as session:
         return tuple(DraftRow(run.id, run.name, run.created_at) for run in session.scalars(newest))
 
@@ -340,29 +309,3 @@ def _uploads(folder: Path, reading: Reading) -> tuple[UploadRow, ...]:
         for name in Record.read(folder).uploads
         if (folder / name).is_file()
     )
-
-
-def _sections(config: RunConfig) -> tuple[ConfigSection, ...]:
-    """The resolved configuration, as its sections are written."""
-    sections: list[ConfigSection] = []
-
-    def add(name: str, values: Mapping[str, Any]) -> None:
-        plain = {k: v for k, v in values.items() if not isinstance(v, dict)}
-        if plain:
-            rows = tuple(Setting(key, _shown(key, value)) for key, value in plain.items())
-            sections.append(ConfigSection(name, rows))
-        for key, value in values.items():
-            if isinstance(value, dict):
-                add(f"{name}.{key}" if name else key, value)
-
-    add("", resolved_params(config))
-    return tuple(sections)
-
-
-def _shown(key: str, value: object) -> str:
-    if value is None:
-        return "—"
-    if isinstance(value, list):
-        as_command = key in ("command", "reward_command")
-        return shown_command(value) if as_command else ", ".join(map(str, value))
-    return value if isinstance(value, str) else json.dumps(value)

@@ -14,18 +14,15 @@ from app.server.pages import StoreDep, page
 from app.store.models import Run
 from app.store.queries.metrics import LastValue
 from app.store.queries.overview import Latest, Numbers, latest_answers, numbers_of
+from trainer.health.headline import headline_of
 from trainer.health.resolve import guide_for
 from trainer.health.rules import Metric
 
 router = APIRouter()
 
-_MAIN = {"sft": "sft/loss"}
-_HELD_OUT = {"sft": "eval/loss"}
 _SECOND = {"sft": "optimizer/grad_norm"}
 _TITLES = {
-    "reward/mean": "Reward, mean of the update",
     "policy/clip_fraction": "Clip fraction",
-    "sft/loss": "Loss, mean over the tokens of the update",
     "optimizer/grad_norm": "Gradient norm",
 }
 
@@ -51,12 +48,12 @@ class OverviewPage(RunPage):
     latest: Latest | None
 
 
-@page(router, "/runs/{run_id:int}", "overview/page.html")
+@page(router, "/runs/{run_id:id}", "overview/page.html")
 def overview(run_id: int, store: StoreDep) -> OverviewPage:
     with store.read() as session:
         run = find_run(session, run_id)
-        main, held_out = names_of(run.algorithm)
-        numbers = numbers_of(session, run_id, main, held_out)
+        main = headline_of(run.algorithm)
+        numbers = numbers_of(session, run_id, main.name, main.held_out)
         latest = latest_answers(session, run_id)
     guide = {entry.name: entry for entry in guide_for(run.algorithm, run.params)}
     return OverviewPage(
@@ -71,24 +68,19 @@ def overview(run_id: int, store: StoreDep) -> OverviewPage:
     )
 
 
-def names_of(algorithm: str) -> tuple[str, str]:
-    """The curve that a run is about, and the one of its held-out evaluations."""
-    return _MAIN.get(algorithm, "reward/mean"), _HELD_OUT.get(algorithm, "eval/mean_reward")
-
-
 def headlines(run: Run, numbers: Numbers, guide: dict[str, Metric]) -> list[Headline]:
-    main, held_out = names_of(run.algorithm)
+    main = headline_of(run.algorithm)
     second = _SECOND.get(run.algorithm, "policy/clip_fraction")
     return [
         Headline(
-            _TITLES[name],
+            main.title if name == main.name else _TITLES[name],
             card_of(
                 run.algorithm,
                 LastValue(name, run.completed, numbers.last.get(name)),
                 guide.get(name),
             ),
-            held_out if name == main else "",
-            numbers.evaluations[-1] if name == main and numbers.evaluations else None,
+            main.held_out if name == main.name else "",
+            numbers.evaluations[-1] if name == main.name and numbers.evaluations else None,
         )
-        for name in (main, second)
+        for name in (main.name, second)
     ]

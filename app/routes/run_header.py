@@ -9,16 +9,12 @@ from typing import Literal
 from fastapi import HTTPException
 from sqlalchemy.orm import Session
 
+from app.jobs.resumption import Resumption, resumption
 from app.server.pages import PageContext
 from app.store.models import Run
+from app.store.status import ACTIVE, OPEN, UNLISTED, seconds_taken
 
 Tab = Literal["overview", "metrics", "trajectories", "config", "journal", "artifacts"]
-
-ACTIVE = ("starting", "running", "stopping")
-"""A process is at work."""
-OPEN = ("queued", *ACTIVE)
-"""Something will still happen."""
-RESUMABLE = ("stopped", "failed", "interrupted")
 
 TONES = {
     "running": "good",
@@ -57,7 +53,7 @@ class RunHeader:
     pulse: int
     active: bool
     open: bool
-    resumable: bool
+    resumption: Resumption
     evaluates: bool
     """Whether it has held-out prompts."""
 
@@ -74,7 +70,7 @@ class RunPage(PageContext):
 def find_run(session: Session, run_id: int) -> Run:
     """Raises HTTPException (404) where there is no such run."""
     run = session.get(Run, run_id)
-    if run is None or run.status == "draft":
+    if run is None or run.status in UNLISTED:
         raise HTTPException(404, f"There is no run {run_id} in this store.")
     return run
 
@@ -85,7 +81,6 @@ def header_of(run: Run, now: float | None = None) -> RunHeader:
     left = None
     if active and run.seconds_per_update is not None and run.planned:
         left = max(0, run.planned - run.completed) * run.seconds_per_update
-    end = run.ended_at if run.ended_at is not None and not active else now
     return RunHeader(
         id=run.id,
         name=run.name,
@@ -102,12 +97,12 @@ def header_of(run: Run, now: float | None = None) -> RunHeader:
         stage_done=run.stage_done,
         stage_total=run.stage_total,
         seconds_left=left,
-        seconds_taken=None if run.started_at is None else max(0.0, end - run.started_at),
+        seconds_taken=seconds_taken(run, now),
         started_at=run.started_at,
         lost=run.lost,
         pulse=run.pulse,
         active=active,
         open=run.status in OPEN,
-        resumable=run.status in RESUMABLE,
+        resumption=resumption(run),
         evaluates=run.params.get("evaluation") is not None,
     )

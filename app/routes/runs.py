@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, HTTPException, Query
 
 from app.routes.run_header import TONES
-from app.server.pages import PageContext, StoreDep, page
+from app.server.pages import PageContext, StoreDep, WholeNumber, Words, page
 from app.store.queries.changes import mark_of
-from app.store.queries.runs import GROUPS, RunRow, Sort, count_by_status, list_runs
+from app.store.queries.runs import RunRow, Sort, count_by_status, list_runs
+from app.store.status import ENDED, GROUPS, OPEN
+from trainer.health.headline import headline_of
 
 router = APIRouter()
 
@@ -29,6 +31,7 @@ STATUSES: tuple[tuple[str, str], ...] = (
     ("finished", "finished"),
     ("failed", "failed"),
 )
+_KNOWN = tuple(dict.fromkeys((*GROUPS, *OPEN, *ENDED)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class Order:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsPage(PageContext):
     """``earlier`` and ``later`` are the addresses of the pages around this one; ``mark`` names the
-    state of the list; ``running`` and ``queued`` are of all runs, filtered or not."""
+    state of the list; ``measured`` says what its curves are of; ``running`` and ``queued`` are of
+    all runs, filtered or not."""
 
     lines: list[Line]
     total: int
@@ -79,6 +83,7 @@ class RunsPage(PageContext):
     earlier: str | None
     later: str | None
     mark: str
+    measured: str
     running: int
     queued: int
 
@@ -86,11 +91,13 @@ class RunsPage(PageContext):
 @page(router, "/", "runs/page.html", twin="/runs.json")
 def runs(
     store: StoreDep,
-    text: Annotated[str, Query(alias="q", max_length=200)] = "",
-    status: Annotated[str, Query(max_length=20)] = "",
+    text: Annotated[Words, Query(alias="q", max_length=200)] = "",
+    status: Annotated[Words, Query(max_length=20)] = "",
     sort: Sort = "newest",
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: WholeNumber = 0,
 ) -> RunsPage:
+    if status and status not in _KNOWN:
+        raise HTTPException(422, f"status: {status!r} is none of {', '.join(_KNOWN)}.")
     now = time.time()
     with store.read() as session:
         counts = count_by_status(session)
@@ -121,6 +128,7 @@ def runs(
         earlier=address(text, status, sort, max(0, offset - PER_PAGE)) if offset else None,
         later=address(text, status, sort, offset + PER_PAGE) if found.has_more else None,
         mark=mark,
+        measured=" or ".join(dict.fromkeys(headline_of(r.algorithm).word for r in found.rows)),
         running=sizes["running"],
         queued=sizes["queued"],
     )

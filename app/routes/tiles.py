@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from app.server.templating import duration, number, percent
 from app.store.models import Run
 from app.store.queries.overview import Numbers
+from trainer.health.headline import headline_of
 from trainer.health.resolve import lookup
-from trainer.health.rules import Metric
+from trainer.health.rules import Above, Metric, Test
 
 Guide = Mapping[str, Metric]
 
@@ -30,7 +31,7 @@ def tiles(run: Run, numbers: Numbers, guide: Guide) -> list[Tile]:
     """Those of the run's algorithm."""
     if run.algorithm == "sft":
         return [
-            _since_the_start("loss", "sft/loss", numbers, -1),
+            _since_the_start("loss", run, numbers),
             _held_out_loss(numbers),
             _epoch(run, numbers),
             _tokens_learnt(numbers),
@@ -38,11 +39,11 @@ def tiles(run: Run, numbers: Numbers, guide: Guide) -> list[Tile]:
             _speed(run, numbers),
         ]
     return [
-        _since_the_start("reward / mean", "reward/mean", numbers, 1),
+        _since_the_start("reward / mean", run, numbers),
         _held_against("clip fraction", "policy/clip_fraction", numbers, guide),
         _signal(run, numbers, guide),
         _length(numbers),
-        _gap(numbers),
+        _gap(numbers, guide),
         _speed(run, numbers),
     ]
 
@@ -50,22 +51,25 @@ def tiles(run: Run, numbers: Numbers, guide: Guide) -> list[Tile]:
 def _signal(run: Run, numbers: Numbers, guide: Guide) -> Tile:
     """What the algorithm takes its advantages from."""
     if run.algorithm != "ppo":
-        return _silent_groups(run, numbers)
+        return _silent_groups(run, numbers, guide)
     critic = "critic/explained_variance"
     if critic in numbers.last or lookup(run.params, "ppo.critic.enabled"):
         return _held_against("foreseen by the critic", critic, numbers, guide)
     return Tile("reward spread", number(numbers.last.get("reward/std")), "within the update")
 
 
-def _since_the_start(name: str, metric: str, numbers: Numbers, sign: int) -> Tile:
-    value = numbers.last.get(metric)
+def _since_the_start(name: str, run: Run, numbers: Numbers) -> Tile:
+    main = headline_of(run.algorithm)
+    value = numbers.last.get(main.name)
     if value is None:
         return Tile(name, number(None), "comes with the first update")
     if len(numbers.main) < 2:
         return Tile(name, number(value), "of the first update")
+    if not numbers.start:  # the first values were not finite
+        return Tile(name, number(value), "")
     update, before = numbers.start[0]
     change = value - before
-    better = None if change == 0 else change * sign > 0
+    better = None if change == 0 else main.is_better(value, before)
     return Tile(name, number(value), f"since update {update}", change, better)
 
 
@@ -75,13 +79,16 @@ def _held_against(name: str, metric: str, numbers: Numbers, guide: Guide) -> Til
     return Tile(name, number(numbers.last.get(metric)), note)
 
 
-def _silent_groups(run: Run, numbers: Numbers) -> Tile:
-    share = numbers.last.get("batch/zero_std_group_fraction")
+def _silent_groups(run: Run, numbers: Numbers, guide: Guide) -> Tile:
+    metric = "batch/zero_std_group_fraction"
+    share = numbers.last.get(metric)
     count = lookup(run.params, "grpo.prompts_per_update")
     value = percent(share)
     if share is not None and isinstance(count, int) and _whole(share * count):
         value = f"{round(share * count)} of {count}"
-    note = f"{percent(share)} · fine below 50 %" if share is not None else "fine below 50 %"
+    note = f"fine below {percent(healthy_below(guide, metric))}"
+    if share is not None:
+        note = f"{percent(share)} · {note}"
     return Tile("groups without signal", value, note)
 
 
@@ -95,16 +102,30 @@ def _length(numbers: Numbers) -> Tile:
     return Tile("answer length", number(numbers.last.get("completions/length_mean")), note)
 
 
-def _gap(numbers: Numbers) -> Tile:
-    gap = numbers.last.get("sampler/logprob_gap_mean")
+def healthy_below(guide: Guide, metric: str) -> float | None:
+    """Where the healthy band of a metric ends; None where it is open, or the guide has none."""
+    entry = guide.get(metric)
+    high = entry.healthy.high if entry else None
+    return high if isinstance(high, float) else None
+
+
+def _gap(numbers: Numbers, guide: Guide) -> Tile:
+    metric = "sampler/logprob_gap_mean"
+    gap = numbers.last.get(metric)
     if gap is None:
         return Tile("sampler gap", number(None), "")
     note = "sampling is on-policy"
-    if gap > 0.1:
+    high = healthy_below(guide, metric)
+    if any(isinstance(t, Above) and gap > float(t.limit) for t in _tests(guide, metric)):
         note = "sampling is off-policy"
-    elif gap > 0.02:
-        note = "larger than the healthy 0.02"
+    elif high is not None and gap > high:
+        note = f"larger than the healthy {high:g}"
     return Tile("sampler gap", number(gap), note)
+
+
+def _tests(guide: Guide, metric: str) -> list[Test]:
+    entry = guide.get(metric)
+    return [rule.test for rule in entry.rules] if entry else []
 
 
 def _speed(run: Run, numbers: Numbers) -> Tile:

@@ -95,7 +95,7 @@ class TrajectoriesPage(RunPage):
     flags: tuple[str, ...] = FLAGS
 
 
-@page(router, "/runs/{run_id:int}/trajectories", "trajectories/page.html")
+@page(router, "/runs/{run_id:id}/trajectories", "trajectories/page.html")
 def trajectories(run_id: int, state: StateDep, store: StoreDep) -> TrajectoriesPage:
     with store.read() as session:
         run = header_of(find_run(session, run_id))

@@ -12,16 +12,19 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.pages import PageContext, render
+from trainer.errors import RetrogradError
 
 _LOG = logging.getLogger("uvicorn.error")
 _DATA = (".json", ".jsonl", ".csv")
 _WORDS = {
     404: "There is nothing at this address.",
     405: "This address does not take such requests.",
+    413: "The request brings more than this server takes.",
 }
 """Where whoever raised the error said no more than its name."""
 
@@ -37,6 +40,9 @@ def add_error_pages(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(OperationalError, _of_store)
+    app.add_exception_handler(PoolTimeoutError, _of_store)
+    app.add_exception_handler(RetrogradError, _of_what_was_asked)
+    app.add_exception_handler(OSError, _of_disk)
 
 
 class Faults:
@@ -101,8 +107,22 @@ def _of_validation(request: Request, error: Exception) -> Response:
     return error_response(request, 422, "\n".join(lines))
 
 
+def _of_what_was_asked(request: Request, error: Exception) -> Response:
+    """It cannot be done in the present state of things; some errors know a better status."""
+    return error_response(request, getattr(error, "status", 409), str(error))
+
+
+def _of_disk(request: Request, error: Exception) -> Response:
+    """Full, not this user's, gone: what the system says helps whoever runs the server."""
+    if not isinstance(error, OSError) or not error.strerror:
+        raise error
+    _LOG.error("A file could not be used: %s", request.url.path, exc_info=error)
+    words = f"A file of the server could not be used: {error.strerror}. The server's log says more."
+    return error_response(request, 500, words)
+
+
 def _of_store(request: Request, error: Exception) -> Response:
-    """Locked for long, or not reached at all."""
+    """Locked for long, not reached at all, or with all its connections in use."""
     _LOG.error("The store did not answer.", exc_info=error)
     words = "The store did not answer. The server's log says why; try again in a moment."
     return error_response(request, 503, words, {"retry-after": "2"})

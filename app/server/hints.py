@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -82,7 +83,7 @@ class Hints:
         with self._condition:
             if self._closed:
                 listener.end()
-            elif self._thread is None:
+            elif self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="hints", daemon=True)
                 self._thread.start()
             self._listeners.append(listener)
@@ -113,7 +114,7 @@ class Hints:
             try:
                 with _changes(self._store) as (has_changed, seconds):
                     self._follow(has_changed, seconds)
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, sqlite3.Error) as error:
                 log.warning("The store could not be looked at; trying again. %s", error)
                 self._rest(_SECONDS_AFTER_A_FAILURE)
 
@@ -164,5 +165,8 @@ def _changes(store: Store) -> Iterator[tuple[Callable[[], bool], float]]:
             return last != before
 
         yield has_changed, SECONDS_BETWEEN_LOOKS
+    except sqlite3.Error:
+        connection.invalidate()  # nobody else gets it from the pool
+        raise
     finally:
         connection.close()

@@ -12,11 +12,36 @@ from typing import Annotated, Any, ParamSpec
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import AfterValidator, Field
+from starlette.convertors import Convertor, register_url_convertor
 
 from app.server.settings import ServerSettings
 from app.store.database import Store
+from app.store.values import text
 
 P = ParamSpec("P")
+
+_ID_DIGITS = 15
+WholeNumber = Annotated[int, Field(ge=0, lt=10**_ID_DIGITS)]
+"""A number of a query that every database takes, and that a script reads without rounding."""
+Words = Annotated[str, AfterValidator(text)]
+"""Words of a query that every database takes: without NUL."""
+
+
+class IdConvertor(Convertor[int]):
+    """``{run_id:id}`` in the path of a route: there is nothing at the address of a number that no
+    database counts to."""
+
+    regex = f"[0-9]{{1,{_ID_DIGITS}}}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("id", IdConvertor())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,3 +33,12 @@ class ServerSettings(BaseSettings):
     """Names that the server may be called by, beside its own address."""
     max_upload_bytes: int = Field(64 * 2**20, ge=1)
     max_upload_files: int = Field(32, ge=1)
+
+
+def too_large(upload_bytes: int) -> str:
+    """What is said of files that are more than ``upload_bytes`` together."""
+    return (
+        f"The files have more than {upload_bytes / 2**20:.3g} MiB together, which is this server's "
+        "limit. Put large ones into the workspace folder and name them by their path from there, "
+        "or start the server with a larger --max-upload-mib."
+    )

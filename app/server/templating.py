@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.resources import bundled
 from app.text import neutralise
+from trainer.health.headline import headline_of
 
 
 def environment() -> Environment:
@@ -29,10 +30,12 @@ def environment() -> Environment:
         "percent": percent,
         "duration": duration,
         "clock": clock,
+        "moment": moment,
         "size": size,
         "visible": visible,
     }
     env.globals["static"] = static_url
+    env.globals["headline_of"] = headline_of
     return env
 
 
@@ -93,6 +96,11 @@ def visible(text: str) -> str:
 def clock(at: float | None) -> str:
     """A moment as ISO 8601 in UTC, for ``<time datetime>``; the browser writes it in local time."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def moment(at: float | None) -> str:
+    """The same for a person, for where no script writes it in local time: 2026-03-01 17:05 UTC."""
+    return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def size(count: int | None) -> str:

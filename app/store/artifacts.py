@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import delete, select
 
-from app.store.database import Store
+from app.store.database import BUSY_SECONDS, Store
 from app.store.models import Artifact, Run
 from trainer.checkpoint.identity import digest
 from trainer.health.resolve import lookup
@@ -30,9 +30,10 @@ class Artifacts:
     info: RunInfo
     _read: dict[Path, tuple[int, int, str]] = field(default_factory=dict)
 
-    def note_checkpoints(self) -> None:
-        """Those that are on the disk now. Raises DBAPIError."""
-        self._note({"checkpoint": sorted(checkpoint_folder(self.info).glob(f"*{_ENDING}"))})
+    def note_checkpoints(self, wait: float = BUSY_SECONDS) -> None:
+        """Those that are on the disk now. Others that write are waited for ``wait`` seconds. Raises
+        DBAPIError."""
+        self._note({"checkpoint": sorted(checkpoint_folder(self.info).glob(f"*{_ENDING}"))}, wait)
 
     def note_all(self, config: Path, adapter: Path | None) -> None:
         """What is there when the run has ended. Raises DBAPIError."""
@@ -40,13 +41,13 @@ class Artifacts:
         # Without an adapter, that of an earlier segment may still be there.
         found = {"adapter": [adapter]} if adapter is not None else {}
         found |= {"config": [config], "observe": [Path(observed) / FILE_NAME] if observed else []}
-        self._note(found)
+        self._note(found, BUSY_SECONDS)
         self.note_checkpoints()
 
-    def _note(self, found: dict[str, list[Path]]) -> None:
+    def _note(self, found: dict[str, list[Path]], wait: float) -> None:
         rows = [row for kind, paths in found.items() for row in self._rows(kind, paths)]
         paths = [row["path"] for row in rows]
-        with self.store.write() as session:
+        with self.store.write(wait) as session:
             old = (Artifact.run_id == self.run_id) & (
                 Artifact.kind.in_(found) | Artifact.path.in_(paths)
             )

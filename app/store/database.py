@@ -8,17 +8,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from app.store.errors import StoreError
+from app.store.models import Identity
+from app.store.urls import has_file, hide_secrets, url_of, without_secrets
 
 BUSY_SECONDS = 10.0
 """How long a writer waits for another one before it gives up."""
@@ -46,14 +48,16 @@ class Store:
         from app.store.migrate import migrate
 
         place = url or os.environ.get(VARIABLE) or str(default_path())
-        shown = shown_url(place)
+        shown = hide_secrets(place)
         try:
+            shown = shown_url(place)
             make_folder(place)
             migrate(place, shown)
             return cls(engine_for(place))
-        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        except (ArgumentError, ValueError, NoSuchModuleError, ModuleNotFoundError) as error:
             raise StoreError(
-                f"{shown}: is no store that retrograd can open ({error}). Give a path of a file, "
+                f"{shown}: is no store that retrograd can open ({hide_secrets(str(error))}). Give "
+                "a path of a file, "
                 "or a URL such as postgresql+psycopg://user@host/name."
             ) from error
         except (DBAPIError, OSError) as error:
@@ -68,7 +72,18 @@ class Store:
         """The URL without a password, or the file's path."""
         if self.is_sqlite:
             return self.engine.url.database or ":memory:"
-        return self.engine.url.render_as_string(hide_password=True)
+        return without_secrets(self.engine.url)
+
+    @cached_property
+    def identity(self) -> str:
+        """A name that this store has under whatever address it is opened, and no other one has: of
+        a file that was copied, each copy has its own. Raises DBAPIError and OSError."""
+        with self.read() as session:
+            name = session.scalars(select(Identity.id)).one()
+        if self.is_sqlite and has_file(self.engine.url):
+            state = Path(self.place).stat()
+            name += f".{state.st_dev:x}.{state.st_ino:x}"
+        return name
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -78,9 +93,10 @@ class Store:
 
     @contextmanager
     def write(self, wait: float = BUSY_SECONDS) -> Iterator[Session]:
-        """One short transaction, kept when the block ends well. It is the only one that writes,
-        from its first statement on; others are waited for ``wait`` seconds. Raises
-        OperationalError after that."""
+        """One short transaction, kept when the block ends well. On SQLite it is the only one that
+        writes, from its first statement on. On PostgreSQL others may write at the same time: what
+        was read is sure to be so still only where it was read ``with_for_update``. Others are
+        waited for ``wait`` seconds; raises OperationalError after that."""
         engine = self._writer.execution_options(**{_WAIT: wait})
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
@@ -101,15 +117,15 @@ def default_path() -> Path:
 def make_folder(url: str) -> None:
     """The folder of an SQLite file. Nobody else may look into one that is made here: the answers in
     it are the user's own. Raises OSError."""
-    full = make_url(_full(url))
-    if full.get_backend_name() == "sqlite" and full.database not in (None, "", ":memory:"):
+    full = url_of(url)
+    if full.get_backend_name() == "sqlite" and has_file(full):
         Path(str(full.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def engine_for(url: str, *, foreign_keys: bool = True, pooled: bool = True) -> Engine:
     """An engine over a SQLAlchemy URL, or over a path of an SQLite file. ``foreign_keys`` are
     checked, except while a migration rebuilds a table that others refer to."""
-    full = make_url(_full(url))
+    full = url_of(url)
     pool = {} if pooled else {"poolclass": NullPool}
     if full.get_backend_name() != "sqlite":
         engine = create_engine(full, pool_pre_ping=pooled, **pool)
@@ -128,8 +144,8 @@ def engine_for(url: str, *, foreign_keys: bool = True, pooled: bool = True) -> E
 
 
 def shown_url(url: str) -> str:
-    """``url`` without its password."""
-    return make_url(url).render_as_string(hide_password=True) if "://" in url else url
+    """``url`` without its password. Raises ArgumentError and ValueError."""
+    return without_secrets(url_of(url)) if "://" in url else url
 
 
 def reason(error: Exception) -> str:
@@ -137,10 +153,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, DBAPIError):
         return str(error.orig).strip().partition("\n")[0].rstrip(".")
     return str(getattr(error, "strerror", None) or error)
-
-
-def _full(url: str) -> str:
-    return url if "://" in url else f"sqlite:///{Path(url).expanduser().absolute()}"
 
 
 def _begin(connection: Connection) -> None:

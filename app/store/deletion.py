@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import delete, select
 
+from app.store.alive import is_alive
 from app.store.database import Store
 from app.store.errors import StoreError
 from app.store.models import Answer, Event, Group, Metric, Prompt, Run, Update
-from app.store.registry import ACTIVE, is_alive
+from app.store.status import ACTIVE, DELETING, DRAFT, ENDED
 
 _ROWS_AT_ONCE = 5000
 _PAGES_AT_ONCE = 2000
@@ -21,16 +23,13 @@ _CHILDREN = (Answer, Group, Prompt, Metric, Update, Event)
 def delete_run(store: Store, run_id: int) -> None:
     """Delete the rows of a run, and the folder of one that was started in the browser; what a run
     of the terminal wrote is the user's own and stays. In short transactions, so that others go on
-    writing; where it is cut short, the run is still there and can be deleted again.
+    writing; the first one sees to it that nobody starts the run any more. Where it is cut short,
+    `finish_deletions` does the rest, or the run is deleted again.
 
-    Raises StoreError where there is no such run or it is at work, DBAPIError, and OSError.
+    Raises StoreError where there is no such run, or it is queued or at work; DBAPIError, and
+    OSError.
     """
-    with store.read() as session:
-        run = session.get(Run, run_id)
-    if run is None:
-        raise StoreError(f"There is no run {run_id} in this store.")
-    if run.status in ACTIVE and (run.pid is None or is_alive(run)):
-        raise StoreError(f"Run {run_id} ({run.name}) is at work. Stop it before you delete it.")
+    run = _claim(store, run_id)
     if run.source == "browser":
         _remove(Path(run.folder))
     for model in _CHILDREN:
@@ -49,6 +48,34 @@ def delete_run(store: Store, run_id: int) -> None:
         session.execute(delete(Run).where(Run.id == run_id))
     if store.is_sqlite:
         _give_back(store)
+
+
+def finish_deletions(store: Store) -> None:
+    """Delete what is left of the runs whose deletion was cut short. Raises DBAPIError and
+    OSError."""
+    with store.read() as session:
+        left = session.scalars(select(Run.id).where(Run.status == DELETING)).all()
+    for run_id in left:
+        with suppress(StoreError):  # whoever was at it has done it
+            delete_run(store, run_id)
+
+
+def _claim(store: Store, run_id: int) -> Run:
+    """The run, which is from now on being deleted and nothing else."""
+    with store.write() as session:
+        run = session.get(Run, run_id, with_for_update=True)
+        if run is None:
+            raise StoreError(f"There is no run {run_id} in this store.")
+        if run.status == "queued":
+            raise StoreError(
+                f"Run {run_id} ({run.name}) is queued. Take it out of the queue before you delete "
+                "it: `retrograd runs stop`."
+            )
+        died = run.status in ACTIVE and run.pid is not None and not is_alive(run)
+        if not died and run.status not in (*ENDED, DRAFT, DELETING):
+            raise StoreError(f"Run {run_id} ({run.name}) is at work. Stop it before you delete it.")
+        run.status, run.pulse = DELETING, Run.pulse + 1
+    return run
 
 
 def _give_back(store: Store) -> None:

@@ -15,16 +15,17 @@ from app.store.rows import (
     event_row,
     group_row,
     metric_rows,
-    strange,
     update_row,
 )
 from app.store.sparkline import Sparkline
+from app.store.unfinished import end_columns
 from app.store.values import number, plain, text
 from trainer.config.common import AuditSection
 from trainer.health.audit import MEASURES
 from trainer.health.findings import Watch
+from trainer.health.headline import headline_of
 from trainer.health.resolve import lookup
-from trainer.monitor import Event, RunInfo, UpdateStatus
+from trainer.monitor import RunInfo, UpdateStatus
 
 _PACE_OVER = 10
 _SECONDS = "timing/update_seconds"
@@ -67,27 +68,23 @@ class Digest:
     def remember(self, update: int, values: Mapping[str, float | None]) -> None:
         """Take in an update of an earlier segment."""
         self.watch.add(update, values)
-        self.sparkline.add(update, values.get("reward/mean"))
+        self.sparkline.add(update, values.get(self._headline))
 
     def _group(self, told: GroupTold) -> Rows:
         tally = self._tallies.setdefault((told.kind, told.update), Tally())
         tally.add(told.record.trajectories)
-        rows = Rows(groups=[group_row(told, self._max_text_chars)])
-        if count := strange(told):
-            words = f"{count} answers have a reward or an advantage that is not finite, shown as 0"
-            event = Event("warning", "nonfinite_answer", words, told.update)
-            rows.events.append(event_row(EventTold(told.at, event)))
-        return rows
+        return Rows(groups=[group_row(told, self._max_text_chars)])
 
     def _update(self, told: ValuesTold) -> Rows:
         tally = self._tallies.pop(("train", told.update), Tally())
         self._tallies.clear()
         self.completed = told.update
         self.steps = int(number(told.values.get("optimizer/step", self.steps)) or self.steps)
-        self.tokens += tally.tokens
+        # Those of answers, or of the texts that SFT learns.
+        self.tokens += tally.tokens + int(number(told.values.get("sft/tokens", 0)) or 0)
         self.watch.add(told.update, told.values)
         reward = told.values.get("reward/mean")
-        self.sparkline.add(told.update, reward)
+        self.sparkline.add(told.update, told.values.get(self._headline))
         run = {
             "completed": self.completed,
             "steps": self.steps,
@@ -101,34 +98,34 @@ class Digest:
         return Rows(
             metrics=metric_rows(told.update, told.values),
             updates=[update_row(told, tally, self.steps, self.tokens)],
+            events=tally.warning(told.at, told.update),
             run=run,
         )
 
     def _evaluation(self, told: ValuesTold) -> Rows:
         tally = self._tallies.pop(("evaluation", told.update), Tally())
-        reward = told.values.get("eval/mean_reward")
+        found = told.values.get("eval/mean_reward", told.values.get("eval/loss"))
+        # Its timings have the names of the update's, which it would stand beside.
+        own = {name: value for name, value in told.values.items() if name.startswith("eval/")}
         return Rows(
-            metrics=metric_rows(told.update, told.values),
+            metrics=metric_rows(told.update, own),
             updates=[update_row(told, tally, self.steps, self.tokens)],
-            run={"last_evaluation": None if reward is None else number(reward)},
+            events=tally.warning(told.at, told.update),
+            run={"last_evaluation": None if found is None else number(found)},
         )
 
     def _end(self, told: EndTold) -> Rows:
         outcome = told.outcome
         rows = Rows(
             run={
-                "status": outcome.status,
-                "message": text(outcome.message),
+                **end_columns(outcome.status, text(outcome.message), told.at),
                 "completed": max(self.completed, outcome.updates),
-                "stage": "",
-                "stage_done": 0,
-                "stage_total": 0,
-                "ended_at": told.at,
                 "findings": self.findings(),
             },
             segment={"status": outcome.status, "ended_at": told.at},
         )
         for (kind, update), tally in self._tallies.items():
+            rows.events += tally.warning(told.at, update)
             # Its answers explain what happened, so they have their place; none was trained on.
             if kind == "train":
                 status: UpdateStatus = "skipped"
@@ -137,6 +134,11 @@ class Digest:
                 rows.updates.append(update_row(end, tally, self.steps, self.tokens))
                 rows.unfinished = update
         return rows
+
+    @property
+    def _headline(self) -> str:
+        """What the list of runs draws."""
+        return headline_of(self.info.algorithm).name
 
     @property
     def _max_text_chars(self) -> int:

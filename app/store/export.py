@@ -3,25 +3,22 @@ the memory."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.store.database import Store
+from app.store.lines import Record, csv_line, json_line
 from app.store.models import Answer, Group, Metric, MetricName, Prompt, Run, Update
+from app.store.queries.metrics import metric_rows
 from app.store.visible import visible_in
 from trainer.monitor.records import VERSION
 
 _UPDATES_AT_ONCE = 200
 _GROUPS_AT_ONCE = 50
-
-Record = dict[str, Any]
+_NUMBERS = ("metric", "update", "optimizer_step", "tokens", "time", "value")
 
 
 def metrics_csv(store: Store, run_id: int) -> Iterator[str]:
@@ -29,17 +26,25 @@ def metrics_csv(store: Store, run_id: int) -> Iterator[str]:
     value, or none that is finite."""
     with store.read() as session:
         names = _names(session, run_id)
-    yield _csv_line(["kind", "update", "time", "steps", "tokens", *names])
+    yield csv_line(["kind", "update", "time", "steps", "tokens", *names])
     for update, values in _updates(store, run_id):
         numbers = ["" if values.get(name) is None else repr(values[name]) for name in names]
         when = _time(update.at)
-        yield _csv_line([update.kind, update.update, when, update.steps, update.tokens, *numbers])
+        yield csv_line([update.kind, update.update, when, update.steps, update.tokens, *numbers])
 
 
 def metrics_jsonl(store: Store, run_id: int) -> Iterator[str]:
-    """The records of updates and evaluations as ``observe.jsonl`` has them."""
+    """The records of updates and evaluations in the shape of ``observe.jsonl``. How long an
+    evaluation took is not kept: its ``timing/*`` would stand beside those of the update."""
     for update, values in _updates(store, run_id):
-        yield _line(_update_record(update, values))
+        yield json_line(_update_record(update, values))
+
+
+def numbers_csv(store: Store, run_id: int, names: Sequence[str]) -> Iterator[str]:
+    """A row for each number of the metrics ``names``."""
+    yield csv_line(_NUMBERS)
+    for rows in metric_rows(store, run_id, names):
+        yield "".join(csv_line((r.name, r.update, r.steps, r.tokens, r.at, r.value)) for r in rows)
 
 
 def records_jsonl(store: Store, run_id: int) -> Iterator[str]:
@@ -55,11 +60,11 @@ def records_jsonl(store: Store, run_id: int) -> Iterator[str]:
         "params": run.params,
         "resumed_from_update": None,
     }
-    yield _line(_record("run", run.started_at or run.created_at, body))
+    yield json_line(_record("run", run.started_at or run.created_at, body))
     known: set[int] = set()
     for update, values in _updates(store, run_id):
         yield from _answers(store, run_id, update, known)
-        yield _line(_update_record(update, values))
+        yield json_line(_update_record(update, values))
 
 
 def _names(session: Session, run_id: int) -> list[str]:
@@ -138,11 +143,11 @@ def _answers(store: Store, run_id: int, update: Update, known: set[int]) -> Iter
         for number in sorted(wanted - known):
             known.add(number)
             body = {"key": prompts[number].key, "messages": prompts[number].messages}
-            yield _line(_record("prompt", update.at, body))
+            yield json_line(_record("prompt", update.at, body))
         of = {group.id: group for group in groups}
         for answer in answers:
             group = of[answer.group_id]
-            yield _line(_rollout_record(update.at, group, prompts[group.prompt_id].key, answer))
+            yield json_line(_rollout_record(update.at, group, prompts[group.prompt_id].key, answer))
         if len(groups) < _GROUPS_AT_ONCE:
             return
         last = groups[-1].number
@@ -188,13 +193,3 @@ def _record(kind: str, at: float, body: Record) -> Record:
 
 def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()
-
-
-def _line(record: Record) -> str:
-    return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _csv_line(cells: Sequence[object]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue()

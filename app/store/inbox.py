@@ -3,6 +3,7 @@ thread, which never waits, and the thread that writes."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -10,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainer.monitor import Event, GroupRecord, Outcome, UpdateStatus
+from trainer.monitor import Event, GroupRecord, Outcome, Trajectory, UpdateStatus
 
 Kind = Literal["train", "evaluation"]
 _BYTES_FOR_ANSWERS = 128 << 20
 _BYTES_IN_ALL = 160 << 20  # numbers and events still find room where answers do not
 _BYTES_A_ROW = 300
+"""What a row takes beside its texts and arrays."""
+_BYTES_A_PART = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,8 @@ class GroupTold:
 
     @property
     def size(self) -> int:
-        texts = sum(len(t.answer.text) for t in self.record.trajectories) if self.with_text else 0
-        return texts + self.rows * _BYTES_A_ROW
+        # Of the prompt there is one copy, which the trainer holds anyway.
+        return sum(map(_bytes_of, self.record.trajectories)) + _BYTES_A_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class EventTold:
 
     @property
     def size(self) -> int:
-        return len(self.event.message) + _BYTES_A_ROW
+        return sys.getsizeof(self.event.message) + _BYTES_A_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class Inbox:
 
     def __init__(self, for_answers: int = _BYTES_FOR_ANSWERS, in_all: int = _BYTES_IN_ALL) -> None:
         self._for_answers, self._in_all = for_answers, in_all
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[tuple[Told, int]] = deque()
         self._size = 0
         self._told = 0
         self._settled = 0
@@ -119,7 +122,7 @@ class Inbox:
             if self._size + size > room and not isinstance(told, EndTold):
                 self._lost += rows
                 return
-            self._waiting.append(told)
+            self._waiting.append((told, size))
             self._size += size
             self._told += 1
             self._changed.notify_all()
@@ -131,11 +134,11 @@ class Inbox:
             if not self._waiting and not self._closed:
                 self._changed.wait(wait)
             while self._waiting and rows > 0 and size > 0:
-                told = self._waiting.popleft()
+                told, its = self._waiting.popleft()
                 taken.append(told)
                 rows -= told.rows
-                size -= told.size
-                self._size -= told.size
+                size -= its
+                self._size -= its
         return taken
 
     def settle(self, count: int) -> None:
@@ -163,3 +166,16 @@ class Inbox:
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                     return self._settled >= wanted
         return True
+
+
+def _bytes_of(trajectory: Trajectory) -> int:
+    """What it holds in memory, its text also where that is not to be stored."""
+    answer = trajectory.answer
+    return (
+        _BYTES_A_ROW
+        + sys.getsizeof(answer.text)
+        + answer.tokens.nbytes
+        + answer.logprobs.nbytes
+        + sys.getsizeof(trajectory.judge_words)
+        + _BYTES_A_PART * len(trajectory.parts)
+    )

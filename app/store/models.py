@@ -35,11 +35,20 @@ class Base(DeclarativeBase):
     type_annotation_map = {float: Float, str: Text, dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012
 
 
+class Identity(Base):
+    """One row: a name of this store that no other one has, whatever address it is opened by."""
+
+    __tablename__ = "identity"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+
+
 class Run(Base):
     """One run. The list of runs reads this table and no other: last values are kept here.
 
-    ``status``: draft (being prepared in the browser), queued, starting, running, stopping, and the
-    ends: completed, stopped, failed, interrupted (its process died).
+    ``status``: draft (being prepared in the browser), queued, starting, running, stopping; the
+    ends: completed, stopped, failed, interrupted (its process died); and deleting. What they mean
+    is in ``app.store.status``.
     """
 
     __tablename__ = "runs"
@@ -80,10 +89,11 @@ class Run(Base):
     stage_total: Mapped[int] = mapped_column(default=0)
     last_reward: Mapped[float | None]
     last_evaluation: Mapped[float | None]
+    """Mean reward on held-out prompts; with SFT the loss on held-out texts."""
     seconds_per_update: Mapped[float | None]
     """Over the last updates; times what is left it is the time left."""
     sparkline: Mapped[list[Any]]
-    """At most 60 mean rewards (null where there is none) over the whole run."""
+    """At most 60 mean rewards (SFT: losses) over the whole run; null where there is none."""
     findings: Mapped[list[Any]]
     """What is wrong with its numbers now: objects with the fields of ``Finding``."""
     audited: Mapped[list[Any]]

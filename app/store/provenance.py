@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.store.models import Run
+from app.store.urls import HIDDEN, hide_secrets
 
 MODEL = "base model"
 MODEL_FILE = "base model's file"
@@ -23,10 +24,8 @@ _GIT_SECONDS = 5
 _OPTION = re.compile(
     r"^-{1,2}[\w.-]*(?:token(?!iz)|secret|passw|api[_-]?key|credential|auth)", re.I
 )
-_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]+@")
 # What common services give out as keys; none of these begins an ordinary argument.
 _KEY = re.compile(r"\b(?:sk|pk|rk|hf|ghp|gho|github_pat|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}")
-_HIDDEN = "***"
 
 
 def provenance(folder: Path, argv: Sequence[str] = sys.argv) -> dict[str, str]:
@@ -50,11 +49,11 @@ def command(argv: Sequence[str]) -> str:
         name, equals, _ = argument.partition("=")
         secret = bool(_OPTION.match(name))
         if hide and not argument.startswith("-"):
-            shown.append(_HIDDEN)
+            shown.append(HIDDEN)
         elif secret and equals:
-            shown.append(f"{name}={_HIDDEN}")
+            shown.append(f"{name}={HIDDEN}")
         else:
-            shown.append(_KEY.sub(_HIDDEN, _PASSWORD.sub(rf"\1:{_HIDDEN}@", argument)))
+            shown.append(_KEY.sub(HIDDEN, hide_secrets(argument)))
         hide = secret and not equals
     return " ".join(_quoted(argument) for argument in shown)
 

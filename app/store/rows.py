@@ -11,7 +11,7 @@ import numpy as np
 from app.store.inbox import EventTold, GroupTold, ValuesTold
 from app.store.values import number, plain, text
 from trainer.chat.messages import PromptLine
-from trainer.monitor import Trajectory
+from trainer.monitor import Event, Trajectory
 
 Row = dict[str, Any]
 _REWARDS_KEPT = 512
@@ -48,12 +48,25 @@ class Tally:
     rewards: list[float] = field(default_factory=list)
     trained: int = 0
     tokens: int = 0
+    strange: int = 0
+    """Answers with numbers that are not finite, and are stored as 0."""
 
     def add(self, trajectories: Sequence[Trajectory]) -> None:
         for trajectory in trajectories:
             self.rewards.append(trajectory.reward)
             self.trained += trajectory.trained
             self.tokens += len(trajectory.answer.tokens)
+            told = trajectory.reward + trajectory.reward_raw + trajectory.judge_term
+            self.strange += number(told + trajectory.advantage) is None
+
+    def warning(self, at: float, update: int) -> list[Row]:
+        """A line of the journal where there were such answers."""
+        if not self.strange:
+            return []
+        words = (
+            f"{self.strange} answers have a reward or an advantage that is not finite, shown as 0"
+        )
+        return [event_row(EventTold(at, Event("warning", "nonfinite_answer", words, update)))]
 
 
 def group_row(told: GroupTold, max_text_chars: int) -> GroupRow:
@@ -126,14 +139,6 @@ def event_row(told: EventTold) -> Row:
 
 def metric_rows(update: int, values: Mapping[str, float]) -> list[tuple[str, int, float | None]]:
     return [(text(name), update, number(value)) for name, value in values.items()]
-
-
-def strange(told: GroupTold) -> int:
-    """How many answers have numbers that are not finite, and are stored as 0."""
-    return sum(
-        number(t.reward + t.reward_raw + t.judge_term + t.advantage) is None
-        for t in told.record.trajectories
-    )
 
 
 def _answer(trajectory: Trajectory, with_text: bool, max_text_chars: int) -> Row:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
+from app.store.alive import identity, own_start
 from app.store.database import Store
 from app.store.digest import Digest
 from app.store.errors import StoreError
 from app.store.models import Metric, MetricName, Request, Run, Segment, Update
 from app.store.provenance import provenance
-from app.store.rows import Row
 from app.store.unfinished import Place
 from app.store.values import plain, text
 from app.store.visible import visible_in
@@ -27,15 +24,6 @@ from trainer.monitor import RunInfo
 
 _BEFORE_ALL = -1
 """The bound of a segment that counts for nothing: an evaluation before update 1 has update 0."""
-
-
-def identity() -> Row:
-    """Which process this is, as columns of the run."""
-    return {
-        "host": platform.node(),
-        "pid": os.getpid(),
-        "process_started_at": psutil.Process().create_time(),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +44,9 @@ def begin(store: Store, run_id: int, info: RunInfo) -> Begun:
     """
     now = time.time()
     origin = provenance(Path(_run(store, run_id).folder))
+    # A long run takes seconds to read, in which nobody else could write.
+    with store.read() as session:
+        digest = _history(session, run_id, info)
     with store.write() as session:
         run = session.get_one(Run, run_id)
         bound = _BEFORE_ALL if info.resumed_from_update is None else info.resumed_from_update
@@ -80,7 +71,6 @@ def begin(store: Store, run_id: int, info: RunInfo) -> Begun:
         )
         session.add(segment)
         session.flush()
-        digest = _history(session, run_id, info)
         _fill(run, info, digest, now)
         run.provenance = origin
         return Begun(Place(run_id, segment.id), digest, run.lost, origin)
@@ -96,7 +86,7 @@ def _run(store: Store, run_id: int) -> Run:
 
 def _forget_requests(session: Session, run: Run, now: float) -> None:
     """What was asked of an earlier process must not meet this one."""
-    since = run.queued_at or psutil.Process().create_time()
+    since = run.queued_at or own_start()
     session.execute(
         update(Request)
         .where(Request.run_id == run.id, Request.handled_at.is_(None), Request.created_at < since)
@@ -123,13 +113,15 @@ def _fill(run: Run, info: RunInfo, digest: Digest, now: float) -> None:
 
 
 def _history(session: Session, run_id: int, info: RunInfo) -> Digest:
-    """What the updates that still count have come to."""
-    digest = Digest(info, completed=info.resumed_from_update or 0)
-    if info.resumed_from_update is None:
+    """What the updates that will still count have come to: those of the checkpoint. All of them are
+    read, since what is healthy is judged by how a run started and by its best."""
+    bound = info.resumed_from_update
+    digest = Digest(info, completed=bound or 0)
+    if bound is None:
         return digest
     last = session.execute(
         select(Update.steps, Update.tokens)
-        .where(visible_in(session, run_id, Update), Update.kind == "train")
+        .where(visible_in(session, run_id, Update), Update.kind == "train", Update.update <= bound)
         .order_by(Update.update.desc())
         .limit(1)
     ).first()
@@ -141,12 +133,12 @@ def _history(session: Session, run_id: int, info: RunInfo) -> Digest:
         select(Metric.update, MetricName.name, Metric.value)
         .join(MetricName, MetricName.id == Metric.name_id)
         .where(visible_in(session, run_id, Metric), MetricName.name.in_(wanted))
+        .where(Metric.update.between(1, bound))
         .order_by(Metric.update)
     )
     updates: dict[int, dict[str, float | None]] = defaultdict(dict)
     for number, name, value in rows:
         updates[number][name] = value
     for number in sorted(updates):
-        if number > 0:
-            digest.remember(number, updates[number])
+        digest.remember(number, updates[number])
     return digest

@@ -1,4 +1,5 @@
-"""Updates whose answers were told and that did not end: they are shown, as not trained on."""
+"""The end of a run that its process did not tell. Updates whose answers were told and that did not
+end are shown, as not trained on."""
 
 from __future__ import annotations
 
@@ -35,7 +36,30 @@ def untrain(session: Session, place: Place, number: int) -> None:
     session.execute(of_groups, execution_options=without)
 
 
-def close_what_is_open(session: Session, run: Run, at: float) -> None:
+def end_columns(status: str, message: str, at: float) -> Row:
+    """The columns of a run that ended at ``at``, whoever says so."""
+    return {
+        "status": status,
+        "message": message,
+        "ended_at": at,
+        "stage": "",
+        "stage_done": 0,
+        "stage_total": 0,
+    }
+
+
+def close_run(session: Session, run: Run, status: str, message: str, at: float) -> None:
+    """End a run whose process is gone, with its segment and the update that it left open. On
+    PostgreSQL ``run`` is to be locked, or two servers would each end the update."""
+    for column, value in end_columns(status, message, at).items():
+        setattr(run, column, value)
+    run.pulse = Run.pulse + 1
+    _close_updates(session, run, at)
+    open_ones = (Segment.run_id == run.id, Segment.ended_at.is_(None))
+    session.execute(update(Segment).where(*open_ones).values(ended_at=at, status=status))
+
+
+def _close_updates(session: Session, run: Run, at: float) -> None:
     """Give the updates that the last segment of a dead run left open their end."""
     segment = select(func.max(Segment.id)).where(Segment.run_id == run.id)
     place = Place(run.id, session.scalar(segment) or 0)

@@ -12,9 +12,9 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from app.store.database import Store, reason
 from app.store.digest import Digest
-from app.store.inbox import EventTold, Inbox, RunTold, Told
+from app.store.inbox import EventTold, Inbox, Told
 from app.store.insert import Ids, update_run, write_rows
-from app.store.models import Request
+from app.store.models import Request, Run
 from app.store.rows import Row, Rows
 from app.store.unfinished import Place
 from trainer.monitor import Event, Stage
@@ -48,7 +48,8 @@ class Writer(threading.Thread):
         self.stop_asked = False
         self.failure = ""
         """Why rows were lost, as the database says it."""
-        self.on_checkpoint: Callable[[], None] = lambda: None
+        self.on_checkpoint: Callable[[float], None] = lambda _: None
+        """Lists the checkpoints; it is given the seconds that it may wait for other writers."""
         self._store, self._place, self._inbox, self._digest = store, place, inbox, digest
         self._lost_before = lost_before
         self._lost_told = 0
@@ -57,14 +58,19 @@ class Writer(threading.Thread):
         self._next_progress = self._next_beat = self._next_ask = 0.0
         self._gave_up = threading.Event()
         self._hopeless = False
+        self._list_due = False
         self._asked: set[str] = set()
         self._asking = threading.Lock()
 
     def run(self) -> None:
         while True:
             told = self._inbox.take(rows=_ROWS_AT_ONCE, size=_BYTES_AT_ONCE, wait=_TURN_SECONDS)
-            if told:
+            try:
                 self._keep(told)
+            except Exception as error:  # noqa: BLE001  whatever it is, the rows to come are kept
+                self._fail(error, sum(one.rows for one in told))
+            finally:
+                self._inbox.settle(len(told))
             self._look_around()
             if not told and self._inbox.is_closed:
                 return
@@ -80,13 +86,14 @@ class Writer(threading.Thread):
         self._gave_up.set()
 
     def _keep(self, told: Sequence[Told]) -> None:
+        if not told:
+            return
         batch = [rows for rows in map(self._digested, told) if rows is not None]
         if self._hopeless or not self._try_for_long(batch):
             self._hopeless = True
             self._inbox.lose(sum(rows.count for rows in batch))
-        self._inbox.settle(len(told))
         if any(isinstance(t, EventTold) and t.event.code == "checkpoint" for t in told):
-            self.on_checkpoint()
+            self._list_due = True
 
     def _digested(self, told: Told) -> Rows | None:
         try:
@@ -171,6 +178,9 @@ class Writer(threading.Thread):
             if now >= self._next_ask:
                 self._next_ask = now + _ASK_SECONDS
                 self._ask()
+            if self._list_due:
+                self.on_checkpoint(_LOCK_SECONDS)
+                self._list_due = False
         except Exception as error:  # noqa: BLE001  the next turn does it again
             self.failure = reason(error)
 
@@ -193,8 +203,13 @@ class Writer(threading.Thread):
             session.execute(
                 update(Request).where(Request.id.in_(numbers)).values(handled_at=time.time())
             )
-        if "stop" in kinds and not self._inbox.is_closed:
-            self._inbox.put(RunTold(time.time(), {"status": "stopping"}))
+            if "stop" in kinds:
+                # Here, and only of a run that has not ended: its end may be written at any moment.
+                session.execute(
+                    update(Run)
+                    .where(Run.id == self._place.run_id, Run.status == "running")
+                    .values(status="stopping", pulse=Run.pulse + 1)
+                )
 
 
 def _progress_columns(progress: tuple[Stage, int, int] | None) -> Row:

@@ -93,6 +93,8 @@ class TerminalMonitor(SilentMonitor, Closing):
             # One a minute, for hours: of interest is the last one, where a run did not end.
             self._running().checkpoint = str(event.data["path"])
             return
+        if event.code == "reward_stderr":
+            return  # a program may log each answer; the store keeps it, and errors quote it
         self._printer.happened(event)
 
     def run_finished(self, outcome: Outcome) -> None:

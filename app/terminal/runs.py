@@ -14,10 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from app.rows import print_rows
+from app.store.queries.runs import last_figure
+from app.store.status import OPEN, seconds_taken
 from app.text import duration, neutralise, one_line, score, size
+from trainer.health.headline import headline_of
 
 if TYPE_CHECKING:
-    from app.store.models import Artifact, Run
+    from app.store.models import Run
+    from app.store.queries.artifacts import Recorded
     from app.store.queries.metrics import LastValue
     from app.store.queries.runs import RunRow
     from trainer.health.rules import Band
@@ -58,13 +62,17 @@ def bars(points: Sequence[float | None], cells: int) -> str:
 
 def print_list(runs: Sequence[RunRow], console: Console, now: float | None = None) -> None:
     """One line a run, no wider than the terminal: the name takes what room is left, and the model
-    and the line of rewards stay away where there is too little."""
+    and the line of rewards or losses stay away where there is too little."""
     now = time.time() if now is None else now
-    left_out = set() if console.encoding.lower().startswith("utf") else {"reward"}
-    for column in ("model", "reward", "algorithm", "time"):
+    words = dict.fromkeys(headline_of(run.algorithm).word for run in runs)
+    titles = {"algorithm": "", "line": "/".join(words)}
+    left_out = set() if console.encoding.lower().startswith("utf") else {"line"}
+    for column in ("model", "line", "algorithm", "time"):
         rows = [_cells(run, now, left_out) for run in runs]
         others = [name for name in rows[0] if name != "name"]
-        widths = {n: max(cell_len(_title(n)), *(row[n].cell_len for row in rows)) for n in others}
+        widths = {
+            n: max(cell_len(titles.get(n, n)), *(row[n].cell_len for row in rows)) for n in others
+        }
         room = console.width - sum(widths.values()) - len(_GAP) * len(others)
         if room >= _NAME_CELLS:
             break
@@ -74,7 +82,7 @@ def print_list(runs: Sequence[RunRow], console: Console, now: float | None = Non
         numbers = name in ("id", "update", "last", "time")
         most = max(_NAME_CELLS, room) if name == "name" else None
         table.add_column(
-            _title(name),
+            titles.get(name, name),
             justify="right" if numbers else "left",
             no_wrap=True,
             overflow="ellipsis",
@@ -98,10 +106,6 @@ def _brief(seconds: float) -> str:
     return f"{total // 86400}d {total % 86400 // 3600:02d}h"
 
 
-def _title(column: str) -> str:
-    return "" if column == "algorithm" else column
-
-
 def _cells(run: RunRow, now: float, left_out: Container[str]) -> dict[str, Text]:
     taken = run.seconds_taken(now)
     cells = {
@@ -111,8 +115,8 @@ def _cells(run: RunRow, now: float, left_out: Container[str]) -> dict[str, Text]
         "model": Text(one_line(run.model, _MODEL_CELLS), "dim"),
         "status": Text(run.status, _STYLES.get(run.status, "")),
         "update": Text(f"{run.completed}/{run.planned}" if run.planned else ""),
-        "reward": Text(bars(run.sparkline, _LINE_CELLS), "cyan"),
-        "last": Text("" if run.last_reward is None else score(run.last_reward)),
+        "line": Text(bars(run.sparkline, _LINE_CELLS), "cyan"),
+        "last": Text("" if run.last is None else score(run.last)),
         "time": Text("" if taken is None else _brief(taken)),
     }
     return {name: cell for name, cell in cells.items() if name not in left_out}
@@ -121,7 +125,7 @@ def _cells(run: RunRow, now: float, left_out: Container[str]) -> dict[str, Text]
 def print_run(
     run: Run,
     values: Sequence[LastValue],
-    artifacts: Sequence[Artifact],
+    artifacts: Sequence[Recorded],
     console: Console,
     now: float | None = None,
 ) -> None:
@@ -157,14 +161,15 @@ def _facts(run: Run, now: float) -> Iterator[tuple[str, str]]:
             + (f", about {duration(left)} left" if active else ""),
         )
     if run.started_at is not None:
-        end = run.ended_at if run.ended_at is not None else now
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at))
-        taken = duration(max(0.0, end - run.started_at))
-        yield "started", f"{began}, {taken}" + (" so far" if run.ended_at is None else " in all")
-    if run.last_reward is not None:
-        yield "reward", f"{bars(run.sparkline, 40)}  {score(run.last_reward)}"
+        taken = duration(seconds_taken(run, now) or 0.0)
+        yield "started", f"{began}, {taken}" + (" so far" if run.status in OPEN else " in all")
+    main = headline_of(run.algorithm)
+    last = last_figure(run.algorithm, run.last_reward, run.sparkline)
+    if last is not None:
+        yield main.word, f"{bars(run.sparkline, 40)}  {score(last)}"
     if run.last_evaluation is not None:
-        yield "held-out", score(run.last_evaluation)
+        yield f"held-out {main.word}", score(run.last_evaluation)
     if run.message:
         yield "outcome", neutralise(run.message, keep_newlines=True)
     if run.lost:

@@ -2,15 +2,14 @@
 // table below the chart; the choice of metric and axis is in the address.
 
 import { makeChart } from "./charts/chart.js";
-import { Source, axisOf } from "./charts/data.js";
+import { Source, again, axisOf } from "./charts/data.js";
 import { followTheme, theme } from "./charts/theme.js";
 
 const POINTS = 800;
 const HEIGHT = 360;
-const AXES = { step: "optimizer step", tokens: "tokens sampled", time: "time since the start" };
-
 const element = document.getElementById("compare-chart");
 const { metric, x } = element.dataset;
+const axis = document.getElementById("x").selectedOptions[0].textContent;
 const runs = [...document.querySelectorAll("#compare-runs tr[data-run]")].map((row, index) => ({
   id: Number(row.dataset.run),
   label: row.dataset.name,
@@ -52,7 +51,7 @@ function draw() {
   element.removeAttribute("aria-label");
   chart = makeChart(element, {
     series: series(), x, height: HEIGHT,
-    label: `${metric} of ${runs.length} runs over ${AXES[x] ?? "updates"}; the table below has the numbers`,
+    label: `${metric} of ${runs.length} runs over ${axis}; the table below has the numbers`,
   });
 }
 
@@ -64,8 +63,8 @@ async function follow() {
   try {
     const changed = await Promise.all(runs.map(({ source }) => source.follow()));
     if (changed.flat().length) draw();
-  } catch {
-    // The next hint comes when the server is back.
+  } catch (error) {
+    again(follow, error);
   } finally {
     following = false;
   }

@@ -9,10 +9,13 @@
 //
 // CustomEvent("live:open") tells that the server answers, for the first time or again. Nothing is
 // fetched while the page is hidden. Where a stream cannot be kept open, the server is asked every
-// few seconds for what was missed.
+// few seconds for what was missed. What could not be fetched is asked for again after a pause. A
+// server that no longer knows the reader (after a restart, say) is not asked again: the page says so,
+// with the way to the login.
 
 const REFRESH_MILLISECONDS = 600;
 const POLL_MILLISECONDS = 1500;
+const AGAIN_MILLISECONDS = 3000;
 const FAILURES_BEFORE_POLLING = 4;
 const STREAMS = 3;
 const QUIET_MILLISECONDS = 1500;
@@ -26,9 +29,10 @@ let failures = 0;
 let pollTimer = 0;
 let sayTimer = 0;
 let saying = "";
+let isOver = false;
 
 function say(words) {
-  if (words === saying) return;
+  if (words === saying || isOver) return;
   saying = words;
   clearTimeout(sayTimer);
   const write = () => { if (connection) connection.textContent = words; };
@@ -69,12 +73,12 @@ let opening = false;
 let leave = null;
 
 async function open() {
-  if (stream || opening || document.hidden) return;
+  if (stream || opening || isOver || document.hidden) return;
   opening = true;
   const release = await takePlace();
   opening = false;
   if (!release) { startPolling(); return; }
-  if (document.hidden) { release(); return; }
+  if (isOver || document.hidden) { release(); return; }
   leave = release;
   connect();
 }
@@ -110,9 +114,32 @@ function connect() {
 }
 
 function gone() {
+  say("This run has been deleted.");
+  stop();
+}
+
+function loggedOut() {
+  if (isOver) return;
+  stop();
+  clearTimeout(sayTimer);
+  const link = document.createElement("a");
+  link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+  link.textContent = "Log in again";
+  connection?.replaceChildren(link);
+}
+
+// For good.
+function stop() {
+  isOver = true;
   stopPolling();
   close();
-  say("This run has been deleted.");
+  wanted.clear();
+}
+
+// Whether the server wants to know who asks: it sends pages to its login.
+function asksForLogin(response) {
+  return response.status === 401
+    || (response.redirected && new URL(response.url).pathname === "/login");
 }
 
 function close() {
@@ -125,7 +152,7 @@ function close() {
 // Polling.
 
 function startPolling() {
-  if (pollTimer || document.hidden) return;
+  if (pollTimer || isOver || document.hidden) return;
   pollTimer = setInterval(poll, POLL_MILLISECONDS);
 }
 
@@ -138,7 +165,8 @@ async function poll() {
   try {
     const response = await fetch(withSeen(`${address}.json`));
     if (response.status === 404) { gone(); return; }
-    if (!response.ok || response.redirected) throw new Error(response.statusText);
+    if (asksForLogin(response)) { loggedOut(); return; }
+    if (!response.ok) throw new Error(response.statusText);
     const missed = await response.json();
     seen = missed.mark;
     missed.hints.forEach(tell);
@@ -168,7 +196,7 @@ document.body.addEventListener("live:refresh", ({ detail }) => {
 });
 
 function refreshSoon() {
-  if (refreshTimer || refreshing) return;
+  if (refreshTimer || refreshing || isOver) return;
   const wait = Math.max(30, lastRefresh + REFRESH_MILLISECONDS - performance.now());
   refreshTimer = setTimeout(refresh, wait);
 }
@@ -187,19 +215,19 @@ async function refresh() {
   if (!elements.length) return;
   refreshing = true;
   lastRefresh = performance.now();
-  let isDone = true;
   try {
     const response = await fetch(location.href, { headers: { "HX-Request": "true" } });
-    if (response.status === 404) gone();
-    if (!response.ok || response.redirected) return;
+    if (response.status === 404) { gone(); return; }
+    if (asksForLogin(response)) { loggedOut(); return; }
+    if (!response.ok) throw new Error(response.statusText);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const element of elements) await replace(element, page.getElementById(element.id), kinds);
-  } catch {
-    isDone = false;  // the server is away: it is asked again when it is back
+  } catch {  // the server is away, or busy
     kinds.forEach((kind) => wanted.add(kind));
+    refreshTimer = setTimeout(refresh, AGAIN_MILLISECONDS);
   } finally {
     refreshing = false;
-    if (isDone && wanted.size) refreshSoon();
+    if (wanted.size) refreshSoon();
   }
 }
 

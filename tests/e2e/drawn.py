@@ -23,7 +23,7 @@ Object.defineProperty(window, "uPlot", {
       construct(target, [options, data, element]) {
         const hooks = { ...options.hooks };
         hooks.draw = [...(hooks.draw ?? []), (plot) => {
-          const [name] = element.closest("[data-names]")?.dataset.names.split(" ") ?? [""];
+          const [name] = JSON.parse(element.closest("[data-names]")?.dataset.names ?? '[""]');
           const times = (window.drawn[name] ??= {});
           plot.data[0].forEach((update, row) => {
             if (plot.data[1][row] !== null) times[update] ??= Date.now() / 1000;

@@ -65,15 +65,19 @@ def settle(page: Page) -> None:
 
 
 _SETTLED = """() => document.readyState === "complete"
-  && performance.getEntriesByType("resource").every((entry) => entry.responseEnd > 0)"""
+  && performance.getEntriesByType("resource").every((entry) => entry.responseEnd > 0)
+  && [...document.querySelectorAll("figure.chart, #compare-chart")].every((chart) => {
+    const { top, bottom } = chart.getBoundingClientRect();
+    return bottom < 0 || top > innerHeight || !chart.checkVisibility()
+      || chart.querySelector("canvas") || chart.querySelector(".notice")?.textContent;
+  })"""
 
 
 def open_everything(page: Page) -> None:
-    """Unfold what is folded, and point at each chart in view."""
+    """Unfold what is folded, and point at the first charts."""
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    for chart in page.locator(".plot canvas").all()[:4]:
+    for chart in page.locator("figure.chart:visible").all()[:2]:
+        # A chart that is far from the window gives its canvas back, and takes a new one here.
         chart.scroll_into_view_if_needed()
-        box = chart.bounding_box()
-        if box is not None:
-            page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        chart.locator(".u-over").hover()
     settle(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -17,6 +18,8 @@ from app.store.database import Store
 from e2e.waiting import eventually
 
 RETROGRAD = Path(sys.executable).with_name("retrograd")
+_MARK = "RETROGRAD_DATA_FOLDER"
+"""No two servers have the same, and what they start inherits it."""
 
 
 @dataclass
@@ -51,7 +54,7 @@ class Server:
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "RETROGRAD_STORE": str(self.store_path),
-            "RETROGRAD_DATA_FOLDER": str(self.folder / "data"),
+            _MARK: str(self.folder / "data"),
             "RETROGRAD_MAX_CONCURRENT_RUNS": str(self.runs_at_once),
         }
 
@@ -71,7 +74,11 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        eventually(self._answers, f"an answer from the server (see {self.log})")
+        try:
+            eventually(self._answers, f"an answer from the server (see {self.log})")
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def kill(self) -> None:
@@ -82,17 +89,22 @@ class Server:
         self.process = None
 
     def stop(self) -> None:
-        """As by Ctrl-C, and whatever it left behind as well."""
+        """As by Ctrl-C. Runs outlive their server, so those that are still at work end first."""
+        self._end_workers()
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)
             try:
                 self.process.wait(timeout=20)
             except subprocess.TimeoutExpired:
                 self.kill()
-        for worker in self.workers():
-            worker.kill()
-            worker.wait(10)
+        self._end_workers()  # one may have been about to start
         self.process = None
+
+    def _end_workers(self) -> None:
+        for worker in self.workers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+        eventually(lambda: not self.workers(), "the end of all runs of this server")
 
     def resident_bytes(self) -> int:
         assert self.process is not None
@@ -105,14 +117,17 @@ class Server:
         return sum(c.status == psutil.CONN_ESTABLISHED for c in kinds)
 
     def workers(self) -> list[psutil.Process]:
-        """Processes of any parent that train into this store."""
-        found = []
-        for process in psutil.process_iter(["cmdline", "environ"]):
-            words = " ".join(process.info["cmdline"] or ())
-            place = (process.info["environ"] or {}).get("RETROGRAD_STORE")
-            if place == str(self.store_path) and "python" in words and "serve" not in words:
-                found.append(process)
-        return found
+        """Processes of its runs, reward programs too, whoever their parent is by now."""
+        return [process for process in psutil.process_iter() if self._is_worker(process)]
+
+    def _is_worker(self, process: psutil.Process) -> bool:
+        if self.process is not None and process.pid == self.process.pid:
+            return False
+        try:
+            ours = process.environ().get(_MARK) == self.environment[_MARK]
+            return ours and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            return False
 
     def write_ahead_bytes(self) -> int:
         log = self.store_path.with_name(self.store_path.name + "-wal")

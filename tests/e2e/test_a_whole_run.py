@@ -65,7 +65,7 @@ def test_from_three_files_to_an_adapter(server, tab, tmp_path):
     follow(page)
 
     # It is stopped, and its adapter taken home.
-    page.get_by_role("button", name="Stop…").click()
+    page.get_by_role("button", name="Stop").click()
     expect(status(page)).to_have_text("stopped")
     wait_for_end(server, run_id)
     page.get_by_role("link", name="Artifacts", exact=True).click()

@@ -59,7 +59,7 @@ def test_from_three_files_to_an_adapter_without_a_mouse(server, tab, tmp_path):
 
     read_by_keys(page)
 
-    press(page, page.get_by_role("button", name="Stop…"))
+    press(page, page.get_by_role("button", name="Stop"))
     expect(status(page)).to_have_text("stopped")
     wait_for_end(server, run_id)
     press(page, page.get_by_role("link", name="Artifacts", exact=True))

@@ -42,7 +42,7 @@ def test_a_run_goes_on_without_its_server_and_the_page_picks_it_up(own_server, t
     assert page.evaluate("window.sameDocument"), "the page was loaded anew"
 
     # The new server can end what the old one has started.
-    page.get_by_role("button", name="Stop…").click()
+    page.get_by_role("button", name="Stop").click()
     expect(status(page)).to_have_text("stopped")
     assert run_row(own_server, run_id).status == "stopped"
     eventually(lambda: not own_server.workers(), "the end of the run's processes")

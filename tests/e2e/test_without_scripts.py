@@ -42,9 +42,10 @@ def test_a_run_is_read_from_the_list_down_to_two_answers_side_by_side(plain, fin
     plain.get_by_role("link", name="Trajectories").click()
     plain.get_by_role("link", name=re.compile("^update 2:")).first.click()
     expect(plain.get_by_role("main")).to_contain_text("Update 2")
-    compare = plain.get_by_role("link", name=re.compile("^Compare"))
-    compare.nth(0).click()
-    plain.get_by_role("link", name=re.compile("^(Compare|With)")).nth(1).click()
+    answers = plain.locator("#detail article")
+    answers.nth(0).get_by_role("link", name="Compare").click()
+    answers.nth(1).get_by_role("link", name="Compare with it").click()
+    expect(plain.get_by_role("article", name="Second answer")).to_be_visible()
     assert re.search(r"compare=\d+&with=\d+", plain.url)
 
 
@@ -69,7 +70,7 @@ def test_a_run_is_started_and_stopped(server, plain, tmp_path):
     run_id = run_in_address(plain)
     eventually(lambda: run_row(server, run_id).completed > 0, "its first update", 60)
     plain.reload()
-    plain.get_by_role("button", name="Stop…").click()
+    plain.get_by_role("button", name="Stop").click()
     eventually(lambda: run_row(server, run_id).status == "stopped", "its end")
     plain.get_by_role("link", name="Artifacts").click()
     with plain.expect_download() as download:

@@ -112,11 +112,22 @@ class Course(ABC):
     def _do_what_is_requested(self) -> None:
         """Out of turn, between two updates. An evaluation counts like any other, so it may also
         end the run."""
-        wishes = self.monitor.requested()
-        if "evaluate" in wishes and self.evaluator and self.evaluator.last < self.completed:
-            self._evaluate(now=True)
+        wishes, done = self.monitor.requested(), self.completed
+        if "evaluate" in wishes:
+            if self.evaluator is None:
+                words = "an evaluation was asked for, but the configuration has no [evaluation]"
+                self._say(Event("warning", "requested", words, done))
+            elif self.evaluator.last < done:
+                self._evaluate(now=True)
+            else:
+                words = f"update {done} has just been evaluated, so asking for it adds nothing"
+                self._say(Event("info", "requested", words, done))
         if "checkpoint" in wishes:
-            self.keeper.asked(self.completed, self.learner.steps, self.state)
+            if self.keeper.saved < done:
+                self.keeper.asked(done, self.learner.steps, self.state)
+            else:
+                words = f"update {done} has just been saved, so asking for it adds nothing"
+                self._say(Event("info", "requested", words, done))
 
     def _evaluate(self, *, now: bool = False) -> None:
         """After an update that is due, or that is the last one planned; or ``now``."""

@@ -122,6 +122,11 @@ def _conversation(
         end = _answer_length(ids, template, vocabulary) if is_answer else 0
         tokens += ids
         learnt += [True] * end + [False] * (len(ids) - end)
+    if not any(learnt):
+        raise DataError(
+            f"the chat template of {template.name} writes nothing for its answers, so there is "
+            "nothing to learn from it"
+        )
     # What the template writes after the last answer's end (a line break, say) teaches nothing.
     last = len(learnt) - learnt[::-1].index(True)
     first = learnt.index(True)

@@ -115,12 +115,13 @@ class LoraSection(Section):
 
     init_adapter: Annotated[PathValue | None, Unset("a new adapter")] = None
     """A LoRA GGUF whose weights the run starts from; it brings its own rank, alpha, targets and
-    dtype, so no other key of this section may stand beside it."""
+    dtype, so those keys may not stand beside it. Nor may `seed`, except with SFT, whose texts it
+    puts in order."""
 
     def broken_rules(self) -> Iterator[BrokenRule]:
         if self.init_adapter is None:
             return
-        for key in ("rank", "alpha", "seed", "targets", "dtype"):
+        for key in ("rank", "alpha", "targets", "dtype"):
             if self.given(key):
                 yield BrokenRule(
                     key,

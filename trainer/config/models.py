@@ -94,6 +94,12 @@ class CommonConfig(Section):
             yield BrokenRule(
                 "output.path", "is the base model itself, which a run never overwrites: change it"
             )
+        if self.expected_algorithm != "sft" and self.lora.init_adapter and self.lora.given("seed"):
+            yield BrokenRule(
+                "lora.seed",
+                "cannot stand beside lora.init_adapter, which already fixes the weights that it "
+                "would draw: remove one of the two",
+            )
         checkpoint = self.checkpoint
         if checkpoint is None:
             return

@@ -46,7 +46,9 @@ def open_rollouts(
     monitor.progress("prepare", 0, 3)
     # First, so that a program that loads something does so while the model is made ready.
     device = choose_device(config.model.device)
-    reward = stack.enter_context(open_reward(config, device, on_note=_note(monitor)))
+    reward = stack.enter_context(
+        open_reward(config, device, on_note=_note(monitor), on_stderr=_said(monitor))
+    )
     weights = rollout_weights(config, inputs)
     monitor.progress("prepare", 1, 3)
     engine = stack.enter_context(open_engine(config, inputs, weights))
@@ -119,6 +121,10 @@ def _open_loop(
 
 def prompt_order(config: RolloutConfig, inputs: Inputs) -> PromptOrder:
     return PromptOrder(inputs.prompts, config.rollout.prompt_order, config.rollout.sampling.seed)
+
+
+def _said(monitor: Monitor) -> Callable[[str], None]:
+    return lambda text: monitor.event(Event("info", "reward_stderr", text.rstrip()))
 
 
 def _note(monitor: Monitor) -> Callable[[str], None]:

@@ -41,6 +41,7 @@ def open_reward(
     *,
     on_note: Callable[[str], None] | None = None,
     exchange: ExchangeLog | None = None,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> RewardProgram:
     """What scores answers: the program, the reward model, or both. Raises RewardError for the
     program, ConfigError for the model."""
@@ -52,4 +53,5 @@ def open_reward(
             judge_allowed=isinstance(config, GrpoConfig) and config.grpo.judge is not None,
             on_note=on_note,
             exchange=exchange,
+            on_stderr=on_stderr,
         )

@@ -57,10 +57,12 @@ def open_reward(
     judge_allowed: bool,
     exchange: ExchangeLog | None = None,
     on_note: Callable[[str], None] | None = None,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> RewardProgram:
     """The reward program, started in ``folder``, the reward model, on ``device``, or both as one.
 
-    ``exchange`` hears the lines to and from a program, ``on_note`` what is to be said of a model.
+    ``exchange`` hears the lines to and from a program, ``on_stderr`` what it writes to stderr,
+    ``on_note`` what is to be said of a model.
 
     Raises:
         RewardError: the program cannot be started.
@@ -78,6 +80,7 @@ def open_reward(
                     folder=folder,
                     judge_allowed=judge_allowed,
                     exchange=exchange,
+                    on_stderr=on_stderr,
                 )
             )
         if settings.reward_model is not None:

@@ -78,7 +78,11 @@ class OneshotSuspicion:
     def _answers_in_oneshot_mode(self) -> bool:
         remaining = self._deadline - time.monotonic()
         trial = OneshotProgram(
-            self._reporter, timeout_seconds=remaining / 2, judge_allowed=True, exchange=None
+            self._reporter,
+            timeout_seconds=remaining / 2,
+            judge_allowed=True,
+            exchange=None,
+            on_stderr=None,
         )
         try:
             trial.score([self._request])

@@ -22,10 +22,12 @@ class OneshotProgram(Closing):
         timeout_seconds: float,
         judge_allowed: bool,
         exchange: ExchangeLog | None,
+        on_stderr: Callable[[str], None] | None,
     ) -> None:
         self._reporter = reporter
         self._timeout = timeout_seconds
         self._judge_allowed = judge_allowed
+        self._on_stderr = on_stderr
         self._exchange = exchange
         self._stderr = ""
 
@@ -60,6 +62,8 @@ class OneshotProgram(Closing):
         finally:
             process.end()
             self._stderr = process.stderr_tail()
+            if self._on_stderr and self._stderr:
+                self._on_stderr(self._stderr)
         return batch.replies
 
     def _converse(

@@ -46,10 +46,12 @@ class PersistentProgram(Closing):
         timeout_seconds: float,
         judge_allowed: bool,
         exchange: ExchangeLog | None,
+        on_stderr: Callable[[str], None] | None,
     ) -> None:
         self._reporter = reporter
         self._timeout = timeout_seconds
         self._judge_allowed = judge_allowed
+        self._on_stderr = on_stderr
         with ExitStack() as opened:
             self._process = ProgramProcess(reporter.command, reporter.folder)
             opened.callback(self._process.end)
@@ -73,7 +75,9 @@ class PersistentProgram(Closing):
             return []
         self._batch += 1
         try:
-            return self._run_batch(requests, on_progress)
+            replies = self._run_batch(requests, on_progress)
+            self._tell_stderr()
+            return replies
         except ProgramError as failure:
             self._stop()
             raise self._reporter.error(failure, self.stderr_tail()) from failure.__cause__
@@ -93,9 +97,14 @@ class PersistentProgram(Closing):
             self._process.wait_gone(max(0.0, deadline - time.monotonic()))
         finally:
             self._stop()
+            self._tell_stderr()
 
     def stderr_tail(self) -> str:
         return self._process.stderr_tail()
+
+    def _tell_stderr(self) -> None:
+        if self._on_stderr and (said := self._process.fresh_stderr()):
+            self._on_stderr(said)
 
     def _stop(self) -> None:
         self._over = True

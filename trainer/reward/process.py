@@ -112,6 +112,9 @@ class ProgramProcess:
     def stderr_tail(self) -> str:
         return self._stderr.text()
 
+    def fresh_stderr(self) -> str:
+        return self._stderr.fresh()
+
     def exited(self) -> bool:
         """Whether the leader has ended. It stays unreaped, see the class."""
         return not _is_alive(self._leader)

@@ -49,11 +49,14 @@ def open_reward_program(
     folder: Path,
     judge_allowed: bool,
     exchange: ExchangeLog | None = None,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> RewardProgram:
     """The program of ``reward_command``, started in ``folder`` without a shell.
 
     ``timeout_seconds`` bounds each batch, the first one's start-up included. ``exchange`` hears
-    every line sent and received. Raises ``RewardError`` when the command cannot be started.
+    every line sent and received, ``on_stderr`` after each batch what the program has written to
+    stderr since the one before, its last 16 KiB. Raises ``RewardError`` when the command cannot be
+    started.
     """
     reporter = Reporter(tuple(command), folder)
     kind = PersistentProgram if mode == "persistent" else OneshotProgram
@@ -64,6 +67,7 @@ def open_reward_program(
             timeout_seconds=timeout_seconds,
             judge_allowed=judge_allowed,
             exchange=exchange,
+            on_stderr=on_stderr,
         )
     except ProgramError as failure:
         raise reporter.error(failure) from failure.__cause__

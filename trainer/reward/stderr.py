@@ -22,6 +22,7 @@ class StderrTail:
         self._stream = stream
         os.set_blocking(stream.fileno(), False)
         self._tail = bytearray()
+        self._fresh = 0
         self._lock = threading.Lock()
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._drain, name="reward-stderr", daemon=True)
@@ -35,6 +36,13 @@ class StderrTail:
     def text(self) -> str:
         with self._lock:
             return self._tail.decode("utf-8", "replace")
+
+    def fresh(self) -> str:
+        """What came since the last call, at most the tail."""
+        with self._lock:
+            new = self._tail[len(self._tail) - self._fresh :]
+            self._fresh = 0
+        return new.decode("utf-8", "replace")
 
     def stop(self) -> None:
         """Takes what is left and closes the stream.
@@ -68,4 +76,5 @@ class StderrTail:
         with self._lock:
             self._tail += chunk
             del self._tail[:-TAIL_BYTES]
+            self._fresh = min(self._fresh + len(chunk), len(self._tail))
         return bool(chunk)

@@ -83,6 +83,11 @@ class State:
         nothing = dict.fromkeys(("low", "high", "skip", "audit"))
         return self.url(trained=False, truncated=False, scope="update", **nothing)
 
+    def found(self, **place: Any) -> str:  # noqa: ANN401
+        """The address of a place that a search has led to, whatever filters there are."""
+        filters = {name: getattr(_START, name) for name in _FILTERS - {"by"}}
+        return self.url(**filters, **place)
+
     def fields(self, *without: str) -> list[tuple[str, str]]:
         """What a form must send along to stay where it is; it has the fields ``without`` itself."""
         places = _forgotten(dict.fromkeys(without))

@@ -8,10 +8,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.server.errors import error_response
+from app.server.settings import too_large
 from app.server.templating import size
 
 PLAIN_BYTES = 1 << 20
 """For a body without files: a form, with a configuration pasted into it."""
+FORM_BYTES = PLAIN_BYTES + (64 << 10)
+"""What a form with files holds beside them: its text, and the heads of its parts."""
 
 
 class BodyLimit:
@@ -31,10 +34,12 @@ class BodyLimit:
             return
         headers = Headers(scope=scope)
         files = headers.get("content-type", "").lower().startswith("multipart/form-data")
-        limit = self.upload_bytes if files else PLAIN_BYTES
+        limit = self.upload_bytes + FORM_BYTES if files else PLAIN_BYTES
         announced = headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > limit:
             words = f"The request brings {size(int(announced))}; at most {size(limit)} are taken."
+            if files:
+                words = too_large(self.upload_bytes)
             answer = error_response(Request(scope), 413, words)
             await answer(scope, receive, send)
             return

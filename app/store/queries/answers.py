@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Text, and_, cast, or_, select
 from sqlalchemy.orm import Session
 
+from app.store.database import Store
 from app.store.models import Answer, Group
 from app.store.queries.trajectories import AnswerOrder, AnswerRow, Kind, answer_rows, as_row
 from app.store.visible import visible_in
@@ -74,18 +75,20 @@ def matching(
 
 
 def all_matching(
-    session: Session, run_id: int, kind: Kind, filters: Filters, update: int | None = None
-) -> Iterator[AnswerRow]:
-    """The same answers, all of them, in the order in which they were written."""
-    conditions = _conditions(session, run_id, kind, filters, update)
+    store: Store, run_id: int, kind: Kind, filters: Filters, update: int | None = None
+) -> Iterator[tuple[AnswerRow, ...]]:
+    """The same answers, all of them, in the order in which they were written, some at a time.
+    Between two pieces no session is open: however slowly they are taken, nothing waits for it."""
     last = 0
     while True:
-        chosen = select(Answer.id).where(*conditions, Answer.id > last)
-        numbers = list(session.scalars(chosen.order_by(Answer.id).limit(_CHUNK)))
+        with store.read() as session:
+            conditions = _conditions(session, run_id, kind, filters, update)
+            chosen = select(Answer.id).where(*conditions, Answer.id > last)
+            numbers = list(session.scalars(chosen.order_by(Answer.id).limit(_CHUNK)))
+            rows = _rows(session, numbers)
         if not numbers:
             return
-        yield from _rows(session, numbers)
-        session.expunge_all()
+        yield rows
         last = numbers[-1]
 
 

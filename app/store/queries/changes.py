@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.store.models import Artifact, Event, Group, Metric, Run
+from app.store.status import CHANGING
 
 Kind = Literal["run", "metrics", "trajectories", "events", "artifacts", "runs"]
 OF_A_RUN: tuple[Kind, ...] = ("run", "metrics", "trajectories", "events", "artifacts")
@@ -24,7 +25,6 @@ _TABLES: Mapping[Kind, type[Metric | Group | Event | Artifact]] = {
     "events": Event,
     "artifacts": Artifact,
 }
-_OPEN = ("draft", "queued", "starting", "running", "stopping")
 # Where several write at once, a transaction may be kept after one with greater ids: rows of so many
 # ids before the newest are looked at again.
 _LOOK_BACK = 2000
@@ -59,7 +59,7 @@ def mark_of(session: Session, run_id: int | None) -> str:
         pulse = session.scalar(select(Run.pulse).where(Run.id == run_id))
         return "" if pulse is None else str(pulse)
     count, newest = session.execute(select(func.count(Run.id), func.max(Run.id))).one()
-    pulses = session.scalar(select(func.sum(Run.pulse)).where(Run.status.in_(_OPEN)))
+    pulses = session.scalar(select(func.sum(Run.pulse)).where(Run.status.in_(CHANGING)))
     return f"{count}.{newest or 0}.{pulses or 0}"
 
 
@@ -77,10 +77,10 @@ def look(session: Session, before: Seen | None, followed: Iterable[int]) -> tupl
     old = before.pulses if before else {}
     asked = followed | old.keys()
     found = session.execute(
-        select(Run.id, Run.pulse, Run.status).where(Run.status.in_(_OPEN) | Run.id.in_(asked))
+        select(Run.id, Run.pulse, Run.status).where(Run.status.in_(CHANGING) | Run.id.in_(asked))
     ).all()
     pulses = {row.id: row.pulse for row in found}
-    kept = {row.id: row.pulse for row in found if row.status in _OPEN or row.id in followed}
+    kept = {row.id: row.pulse for row in found if row.status in CHANGING or row.id in followed}
     if before is None:
         return Seen(mark, newest, {}, kept), []
     rows = _new_rows(session, before)

@@ -12,6 +12,8 @@ from sqlalchemy.orm import Session
 
 from app.store.models import Metric, MetricName, Run
 from app.store.queries.metrics import recent_values
+from app.store.queries.runs import last_figure
+from app.store.status import DELETING
 from app.store.visible import visible_in
 
 _SHOWN = 200
@@ -28,15 +30,24 @@ class Choice:
     model: str
     status: str
     last_reward: float | None
+    sparkline: Sequence[float | None]
     completed: int
     started_at: float | None
+
+    @property
+    def last(self) -> float | None:
+        """Its last mean reward, or loss."""
+        return last_figure(self.algorithm, self.last_reward, self.sparkline)
 
 
 def choices(session: Session, limit: int = _SHOWN) -> list[Choice]:
     """The newest runs that have started, the newest first."""
     columns = [getattr(Run, name) for name in Choice.__dataclass_fields__]
     rows = session.execute(
-        select(*columns).where(Run.started_at.is_not(None)).order_by(Run.id.desc()).limit(limit)
+        select(*columns)
+        .where(Run.started_at.is_not(None), Run.status != DELETING)
+        .order_by(Run.id.desc())
+        .limit(limit)
     )
     return [Choice(*row) for row in rows]
 
@@ -89,8 +100,8 @@ def values_at(
     session: Session, run_id: int, name: str, updates: Sequence[int]
 ) -> dict[int, float | None]:
     """The metric's value at those of ``updates`` that have one."""
-    asked = _values(session, run_id, name, Metric.update, func.min(Metric.value))
-    rows = session.execute(asked.where(Metric.update.in_(updates)).group_by(Metric.update))
+    asked = _values(session, run_id, name, Metric.update, Metric.value)
+    rows = session.execute(asked.where(Metric.update.in_(updates)))
     return {update: value for update, value in rows}  # noqa: C416  rows
 
 

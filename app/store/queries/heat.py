@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import ColumnElement, Row, Select, and_, func, literal_column, select
 from sqlalchemy.orm import Session
 
 from app.store.models import Answer, Group, Update
@@ -18,7 +18,7 @@ COLUMNS = 120
 """As many as are still wide enough to press; longer runs have several updates in one."""
 NEAR = 30
 """How many updates on either side of the open one are shown one by one in a long run."""
-READ_AT_MOST = 20_000
+READ_AT_MOST = 6000
 """Rewards that are read for one strip; of a longer run, fewer updates of each column are."""
 
 
@@ -69,37 +69,36 @@ class Heat:
 
 
 Facts = Row[int, int, int, float | None, float | None, float | None, str]
+FactsQuery = Select[int, int, int, float | None, float | None, float | None, str]
 
 
 def heat_of(session: Session, run_id: int, kind: str, opened: int | None = None) -> Heat:
     """The strip of ``kind`` (train or evaluation), with the update ``opened`` in full detail."""
-    facts = session.execute(
+    of_kind = and_(visible_in(session, run_id, Update), Update.kind == kind)
+    extent = session.execute(
         select(
-            Update.id,
-            Update.update,
-            Update.answers,
-            Update.reward_mean,
-            Update.reward_min,
-            Update.reward_max,
-            Update.status,
-        )
-        .where(visible_in(session, run_id, Update), Update.kind == kind)
-        .order_by(Update.update, Update.id)
-    ).all()
-    begun = _begun(session, run_id, kind, facts[-1].update if facts else -1)
-    scale = _scale([fact.reward_min for fact in facts], [fact.reward_max for fact in facts], begun)
-    buckets = list(_buckets(facts))
-    columns = _columns(session, buckets, scale)
+            func.count(),
+            func.min(Update.update),
+            func.max(Update.update),
+            func.min(Update.reward_min),
+            func.max(Update.reward_max),
+        ).where(of_kind)
+    ).one()
+    count, first, last, lowest, highest = extent
+    begun = _begun(session, run_id, kind, -1 if last is None else last)
+    scale = _scale(lowest, highest, begun)
     near: tuple[Column, ...] = ()
-    if len(facts) > COLUMNS and opened is not None:
-        middle = sum(fact.update < opened for fact in facts)
-        around = facts[max(0, middle - NEAR) : middle + NEAR + 1]
-        near = _columns(session, [[fact] for fact in around], scale)
+    if count <= COLUMNS:
+        columns = _single(session, session.execute(_facts(of_kind)).all(), scale)
+    else:
+        columns = _stretches(session, of_kind, first, last, scale)
+        if opened is not None:
+            near = _single(session, _around(session, of_kind, opened), scale)
     if begun:
         columns += tuple(_column_of(update, rewards, scale) for update, rewards in begun.items())
     return Heat(
         scale=scale,
-        updates=len(facts) + len(begun),
+        updates=count + len(begun),
         first=columns[0].first if columns else None,
         latest=columns[-1].last if columns else None,
         columns=columns,
@@ -121,47 +120,103 @@ def _begun(session: Session, run_id: int, kind: str, after: int) -> dict[int, li
     return rewards
 
 
-def _scale(
-    lows: Sequence[float | None], highs: Sequence[float | None], begun: dict[int, list[float]]
-) -> Scale:
+def _scale(lowest: float | None, highest: float | None, begun: dict[int, list[float]]) -> Scale:
     latest = [reward for rewards in begun.values() for reward in rewards]
-    low = min([0.0, *(low for low in lows if low is not None), *latest])
-    high = max([0.0, *(high for high in highs if high is not None), *latest])
+    low = min([0.0, *latest] if lowest is None else [0.0, lowest, *latest])
+    high = max([0.0, *latest] if highest is None else [0.0, highest, *latest])
     return Scale(low, high if high > low else low + 1.0)
 
 
-def _buckets(facts: Sequence[Facts]) -> Iterator[Sequence[Facts]]:
-    """Equally long stretches of updates, at most ``COLUMNS`` of them."""
-    width = -(-len(facts) // COLUMNS)
-    for start in range(0, len(facts), max(1, width)):
-        yield facts[start : start + width]
-
-
-def _columns(
-    session: Session, buckets: Sequence[Sequence[Facts]], scale: Scale
-) -> tuple[Column, ...]:
-    chosen = _chosen(buckets)
-    rewards = _rewards(session, [fact.id for facts in chosen for fact in facts])
-    return tuple(
-        Column(
-            first=bucket[0].update,
-            middle=bucket[len(bucket) // 2].update,
-            last=bucket[-1].update,
-            mean=_mean(bucket),
-            low=min((f.reward_min for f in bucket if f.reward_min is not None), default=None),
-            high=max((f.reward_max for f in bucket if f.reward_max is not None), default=None),
-            shares=_shares([(f.answers, rewards[f.id]) for f in read], scale),
-            status=bucket[0].status if len(bucket) == 1 else "",
+def _facts(
+    condition: ColumnElement[bool],
+) -> Select[int, int, int, float | None, float | None, float | None, str]:
+    return (
+        select(
+            Update.id,
+            Update.update,
+            Update.answers,
+            Update.reward_mean,
+            Update.reward_min,
+            Update.reward_max,
+            Update.status,
         )
-        for bucket, read in zip(buckets, chosen, strict=True)
+        .where(condition)
+        .order_by(Update.update, Update.id)
     )
 
 
-def _chosen(buckets: Sequence[Sequence[Facts]]) -> list[Sequence[Facts]]:
-    """All updates of each bucket, or as many, evenly taken, as may be read."""
-    total = sum(min(fact.answers, 512) for bucket in buckets for fact in bucket)
-    step = -(-total // READ_AT_MOST) or 1
-    return [bucket[::step] for bucket in buckets]
+def _around(session: Session, of_kind: ColumnElement[bool], opened: int) -> list[Facts]:
+    """The updates nearest to ``opened``, in order."""
+    before = _facts(and_(of_kind, Update.update < opened)).order_by(None)
+    after = _facts(and_(of_kind, Update.update >= opened))
+    earlier = session.execute(before.order_by(Update.update.desc()).limit(NEAR)).all()
+    return [*reversed(earlier), *session.execute(after.limit(NEAR + 1)).all()]
+
+
+def _single(session: Session, facts: Sequence[Facts], scale: Scale) -> tuple[Column, ...]:
+    """A column for each update."""
+    rewards = _rewards(session, [fact.id for fact in facts])
+    return tuple(
+        Column(
+            first=fact.update,
+            middle=fact.update,
+            last=fact.update,
+            mean=fact.reward_mean,
+            low=fact.reward_min,
+            high=fact.reward_max,
+            shares=_shares([(fact.answers, rewards[fact.id])], scale),
+            status=fact.status,
+        )
+        for fact in facts
+    )
+
+
+def _stretches(
+    session: Session, of_kind: ColumnElement[bool], first: int, last: int, scale: Scale
+) -> tuple[Column, ...]:
+    """Equally long stretches of updates, at most ``COLUMNS`` of them. The database adds them up;
+    rewards are read of some updates of each, evenly taken."""
+    width = -(-(last - first + 1) // COLUMNS)
+    # Literal, because PostgreSQL takes two parameters of one value for two expressions.
+    place = (Update.update - literal_column(str(first))) // literal_column(str(width))
+    weighted = func.sum(Update.reward_mean * Update.answers)
+    stretches = session.execute(
+        select(
+            place.label("place"),
+            func.min(Update.update).label("first"),
+            func.max(Update.update).label("last"),
+            func.sum(Update.answers).label("answers"),
+            (weighted / func.nullif(func.sum(Update.answers), 0)).label("mean"),
+            func.min(Update.reward_min).label("low"),
+            func.max(Update.reward_max).label("high"),
+        )
+        .where(of_kind)
+        .group_by(place)
+        .order_by(place)
+    ).all()
+    step = -(-sum(stretch.answers for stretch in stretches) // READ_AT_MOST) or 1
+    step = min(step, width)  # so that each stretch has one that is read
+    sample: dict[int, list[tuple[int, int, list[float]]]] = {}
+    for update, answers, rewards in session.execute(
+        select(Update.update, Update.answers, Update.rewards)
+        .where(of_kind, (Update.update - first) % step == 0)
+        .order_by(Update.update)
+    ):
+        sample.setdefault((update - first) // width, []).append((update, answers, rewards))
+    return tuple(
+        Column(
+            first=stretch.first,
+            middle=read[len(read) // 2][0] if read else stretch.first,
+            last=stretch.last,
+            mean=stretch.mean,
+            low=stretch.low,
+            high=stretch.high,
+            shares=_shares([(answers, rewards) for _, answers, rewards in read], scale),
+            status="",
+        )
+        for stretch in stretches
+        for read in [sample.get(stretch.place, [])]
+    )
 
 
 def _rewards(session: Session, numbers: Sequence[int]) -> dict[int, list[float]]:
@@ -170,12 +225,6 @@ def _rewards(session: Session, numbers: Sequence[int]) -> dict[int, list[float]]
         some = select(Update.id, Update.rewards).where(Update.id.in_(numbers[start : start + 500]))
         found |= dict(session.execute(some).all())
     return found
-
-
-def _mean(bucket: Sequence[Facts]) -> float | None:
-    known = [(fact.reward_mean, fact.answers) for fact in bucket if fact.reward_mean is not None]
-    weight = sum(answers for _, answers in known)
-    return sum(mean * answers for mean, answers in known) / weight if weight else None
 
 
 def _shares(parts: Sequence[tuple[int, Sequence[float]]], scale: Scale) -> tuple[float, ...]:

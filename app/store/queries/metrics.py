@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Select, func, select
+from sqlalchemy import ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session
 
+from app.store.database import Store
 from app.store.models import Metric, MetricName, Segment, Update
 from app.store.visible import visible, visible_in
 
 LEAST_POINTS = 16
 _ASKED_AT_ONCE = 500
-_HELD_OUT = "eval/"
 _ROWS_OF_A_BUCKET = 4
 """The lowest, the highest and the last value, and one that is not finite."""
 
-_Bare = tuple[int, float | None, int]
-"""Update, value, id."""
+_Bare = tuple[int, float | None]
+"""Update and value."""
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -100,13 +100,12 @@ def curves_of(
     """The curves of ``names`` over the updates ``first`` to ``last`` (None: from the start, to the
     end), of at most ``points`` rows each; or, with the cursor ``after``, all rows that came later.
     Names that the run has no numbers of have empty curves."""
-    last_id = session.scalar(select(func.max(Metric.id))) or 0
+    last_id = _last_id(session, run_id)
     segment = session.scalar(select(func.max(Segment.id)).where(Segment.run_id == run_id)) or 0
     numbers = _numbers(session, names)
-    if after is None:
+    if not after:
         found = {
-            name: _read(session, run_id, name, number, first, last)
-            for name, number in numbers.items()
+            name: _read(session, run_id, number, first, last) for name, number in numbers.items()
         }
     else:
         found = _later(session, run_id, numbers, after)
@@ -121,17 +120,9 @@ def curves_of(
 
 def last_values(session: Session, run_id: int) -> list[LastValue]:
     """The newest number of each metric of the run, in order of the names."""
-    newest = (
-        select(Metric.id)
-        .where(visible_in(session, run_id, Metric), Metric.name_id == MetricName.id)
-        .order_by(Metric.update.desc(), Metric.segment_id.desc())
-        .limit(1)
-        .correlate(MetricName)
-        .scalar_subquery()
-    )
     rows = session.execute(
         select(MetricName.name, Metric.update, Metric.value)
-        .join(Metric, Metric.id == newest)
+        .join(Metric, Metric.id == _newest(session, run_id))
         .order_by(MetricName.name)
     )
     return [LastValue(*row) for row in rows]
@@ -144,11 +135,9 @@ def recent_values(
     values, in order of the updates."""
     order = Metric.update.asc() if oldest else Metric.update.desc()
     rows = session.execute(
-        select(Metric.update, func.min(Metric.value))
+        select(Metric.update, Metric.value)
         .join(MetricName, MetricName.id == Metric.name_id)
         .where(visible_in(session, run_id, Metric), MetricName.name == name)
-        .where(Metric.update >= (0 if name.startswith(_HELD_OUT) else 1))
-        .group_by(Metric.update)
         .order_by(order)
         .limit(count)
     )
@@ -166,15 +155,20 @@ def newest_rows(session: Session, run_id: int, name: str, count: int) -> list[Me
 
 
 def metric_rows(
-    session: Session, run_id: int, names: Sequence[str], *, size: int = 2000
+    store: Store, run_id: int, names: Sequence[str], *, size: int = 2000
 ) -> Iterator[list[MetricRow]]:
-    """All numbers of some metrics, name by name, ``size`` rows at a time."""
-    for name, number in sorted(_numbers(session, names).items()):
-        rows = _read(session, run_id, name, number, None, None)
+    """All numbers of some metrics, name by name, ``size`` rows at a time. Between two pieces no
+    session is open: however slowly they are taken, nothing waits for it."""
+    with store.read() as session:
+        numbers = sorted(_numbers(session, names).items())
+    for name, number in numbers:
+        with store.read() as session:
+            rows = _read(session, run_id, number, None, None)
         for start in range(0, len(rows.updates), size):
             updates = rows.updates[start : start + size].tolist()
             values = _nullable(rows.values[start : start + size])
-            axes = reached(session, run_id, set(updates))
+            with store.read() as session:
+                axes = reached(session, run_id, set(updates))
             yield [
                 MetricRow(name, update, *axes.get(update, (None, None, None)), value)
                 for update, value in zip(updates, values, strict=True)
@@ -210,25 +204,42 @@ def reached(session: Session, run_id: int, updates: set[int]) -> Axes:
     return found
 
 
+def _newest(session: Session, run_id: int) -> ScalarSelect[int]:
+    """The id of the run's newest row of each name, beside `MetricName`."""
+    return (
+        select(Metric.id)
+        .where(visible_in(session, run_id, Metric), Metric.name_id == MetricName.id)
+        .order_by(Metric.update.desc(), Metric.segment_id.desc())
+        .limit(1)
+        .correlate(MetricName)
+        .scalar_subquery()
+    )
+
+
+def _last_id(session: Session, run_id: int) -> int:
+    """The run's greatest id. Not the table's: where several runs are written at once, rows of this
+    one may be kept after another's that have greater ids. A run has one writer."""
+    newest = select(_newest(session, run_id).label("id")).select_from(MetricName).subquery()
+    return session.scalar(select(func.max(newest.c.id))) or 0
+
+
 def _numbers(session: Session, names: Sequence[str]) -> dict[str, int]:
     found = select(MetricName.name, MetricName.id).where(MetricName.name.in_(names))
     return dict(session.execute(found).all())
 
 
-def _read(
-    session: Session, run_id: int, name: str, number: int, first: int | None, last: int | None
-) -> _Rows:
-    asked = select(Metric.update, Metric.value, Metric.id).where(
+def _read(session: Session, run_id: int, number: int, first: int | None, last: int | None) -> _Rows:
+    asked = select(Metric.update, Metric.value).where(
         visible_in(session, run_id, Metric), Metric.name_id == number
     )
     if first is not None:
         asked = asked.where(Metric.update >= first)
     if last is not None:
         asked = asked.where(Metric.update <= last)
-    return _rows(name, _bare(session, asked))
+    return _rows(_bare(session, asked))
 
 
-def _bare(session: Session, asked: Select[int, float | None, int]) -> list[_Bare]:
+def _bare(session: Session, asked: Select[int, float | None]) -> list[_Bare]:
     """The rows as the driver has them: a curve may have many thousands, and dressing them takes
     longer than reading."""
     cursor = session.connection().execute(asked).cursor
@@ -238,35 +249,30 @@ def _bare(session: Session, asked: Select[int, float | None, int]) -> list[_Bare
 def _later(session: Session, run_id: int, numbers: dict[str, int], after: int) -> dict[str, _Rows]:
     """What was appended since ``after``, found by id: a sum is in no index, so that the new rows
     are read and not the whole of each metric."""
-    asked = select(Metric.name_id, Metric.update, Metric.value, Metric.id).where(
+    asked = select(Metric.name_id, Metric.update, Metric.value).where(
         Metric.id > after,
         Metric.run_id + 0 == run_id,
         visible(Metric),
     )
     names = {number: name for name, number in numbers.items()}
     found: dict[str, list[_Bare]] = {}
-    for number, update, value, row in session.execute(asked):
+    for number, update, value in session.execute(asked):
         if number in names:
-            found.setdefault(names[number], []).append((update, value, row))
-    return {name: _rows(name, rows) for name, rows in found.items()}
+            found.setdefault(names[number], []).append((update, value))
+    return {name: _rows(rows) for name, rows in found.items()}
 
 
-def _rows(name: str, rows: Sequence[_Bare]) -> _Rows:
-    """In order of the updates, one row for each. The measures of an evaluation that a training
-    update has too (such as its duration) were written after those of the update, and are left
-    out."""
+def _rows(rows: Sequence[_Bare]) -> _Rows:
+    """In order of the updates. There is one row for each: a metric is of training or of evaluation,
+    and what a later segment superseded is not asked for."""
     if not rows:
         return _Rows(np.empty(0, np.int64), np.empty(0, np.float64))
-    updates, values, ids = zip(*rows, strict=True)
+    updates, values = zip(*rows, strict=True)
     ordered, numbers = np.array(updates, np.int64), np.array(values, np.float64)
-    kept = np.ones(len(ordered), dtype=bool)
-    if (np.diff(ordered) <= 0).any():
-        order = np.lexsort((np.array(ids, np.int64), ordered))
+    if (np.diff(ordered) < 0).any():
+        order = np.argsort(ordered, kind="stable")
         ordered, numbers = ordered[order], numbers[order]
-        kept[1:] = ordered[1:] != ordered[:-1]
-    if not name.startswith(_HELD_OUT):
-        kept &= ordered > 0
-    return _Rows(ordered[kept], numbers[kept])
+    return _Rows(ordered, numbers)
 
 
 def _thin(rows: _Rows, points: int) -> tuple[_Rows, Floats]:

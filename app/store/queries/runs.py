@@ -10,17 +10,11 @@ from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.models import Run
-from app.store.registry import ENDED
+from app.store.status import ACTIVE, ENDED, GROUPS, UNLISTED, seconds_taken
+from trainer.health.headline import headline_of
 
 Sort = Literal["newest", "oldest", "name", "reward", "longest"]
-GROUPS: dict[str, tuple[str, ...]] = {
-    "running": ("starting", "running", "stopping"),
-    "finished": ("completed", "stopped"),
-    "failed": ("failed", "interrupted"),
-}
-"""What a filter's word stands for, beside the statuses themselves."""
 _PAGE = 100
-_DRAFT = "draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +54,11 @@ class RunRow:
         return self.status not in ENDED
 
     @property
+    def last(self) -> float | None:
+        """Its last mean reward, or loss."""
+        return last_figure(self.algorithm, self.last_reward, self.sparkline)
+
+    @property
     def progress(self) -> float:
         """The share of its updates that are made."""
         return min(1.0, self.completed / self.planned) if self.planned else 0.0
@@ -67,15 +66,23 @@ class RunRow:
     @property
     def seconds_left(self) -> float | None:
         """While it runs, as far as its last updates tell."""
-        if self.status not in GROUPS["running"] or self.seconds_per_update is None:
+        if self.status not in ACTIVE or self.seconds_per_update is None:
             return None
         return max(0, self.planned - self.completed) * self.seconds_per_update
 
     def seconds_taken(self, now: float) -> float | None:
-        """From its first start to its end, or until ``now``."""
-        if self.started_at is None:
-            return None
-        return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.started_at)
+        """From its first start to its end, or until ``now`` while it is at work."""
+        return seconds_taken(self, now)
+
+
+def last_figure(
+    algorithm: str, last_reward: float | None, sparkline: Sequence[float | None]
+) -> float | None:
+    """Where a run stands in what it is about: its last mean reward, or, of the loss of SFT, the
+    last point of the line."""
+    if not headline_of(algorithm).lower_is_better:
+        return last_reward
+    return next((value for value in reversed(sparkline) if value is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +112,9 @@ def list_runs(
     offset: int = 0,
 ) -> RunPage:
     """Runs whose name, model or algorithm holds each word of ``text``, in any case, and that have
-    ``status`` (one of them, or a word of `GROUPS`; empty for all). Drafts are no runs yet."""
-    conditions = [Run.status != _DRAFT, *_holding(text)]
+    ``status`` (one of them, or a word of `GROUPS`; empty for all). Drafts are no runs yet, and what
+    is being deleted is one no more."""
+    conditions = [Run.status.not_in(UNLISTED), *_holding(text)]
     if status:
         conditions.append(Run.status.in_(GROUPS.get(status, (status,))))
     total = session.scalar(select(func.count()).select_from(Run).where(*conditions)) or 0
@@ -122,16 +130,10 @@ def get_run(session: Session, run_id: int) -> Run | None:
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    """How many runs have each status that occurs, drafts left out."""
-    counted = select(Run.status, func.count()).where(Run.status != _DRAFT).group_by(Run.status)
+    """How many runs have each status that occurs, those that no list shows left out."""
+    listed = Run.status.not_in(UNLISTED)
+    counted = select(Run.status, func.count()).where(listed).group_by(Run.status)
     return {status: count for status, count in session.execute(counted)}  # noqa: C416  rows
-
-
-def last_change(session: Session) -> tuple[int, int]:
-    """Something that is another one after each change of any run: how many there are, and the sum
-    of their pulses."""
-    count, pulses = session.execute(select(func.count(), func.sum(Run.pulse))).one()
-    return int(count), int(pulses or 0)
 
 
 def _columns() -> Select[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, cast, get_args
@@ -253,7 +253,16 @@ def find_answer(session: Session, run_id: int, answer_id: int) -> tuple[AnswerRo
 
 
 def prompt_of(session: Session, prompt_id: int) -> PromptText:
-    prompt = session.get_one(Prompt, prompt_id)
+    return _prompt(session.get_one(Prompt, prompt_id))
+
+
+def prompts_of(session: Session, numbers: Collection[int]) -> dict[int, PromptText]:
+    """By id."""
+    found = session.scalars(select(Prompt).where(Prompt.id.in_(numbers)))
+    return {prompt.id: _prompt(prompt) for prompt in found}
+
+
+def _prompt(prompt: Prompt) -> PromptText:
     messages = tuple((message["role"], message["content"]) for message in prompt.messages)
     return PromptText(prompt.id, prompt.key, prompt.line, messages)
 

@@ -13,6 +13,7 @@
 const COLUMNS = ["updates", "steps", "tokens", "times", "values", "means"];
 const GROWTH = 3;
 const NAMES_AT_ONCE = 40;
+const AGAIN_MILLISECONDS = 3000;
 
 export class Source {
   constructor(run, { points = 600, from = null, to = null } = {}) {
@@ -97,9 +98,17 @@ export class Source {
       if (this.to !== null) query.set("to", this.to);
     }
     const response = await fetch(`/runs/${this.run}/metrics/data?${query}`);
-    if (!response.ok) throw new Error(`${response.status} ${response.statusText}`);
+    if (!response.ok) {
+      throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
+    }
     return response.json();
   }
+}
+
+// Asks again after a pause, where what could not be fetched may be had then: there may come no other
+// hint. A server that refuses is not asked again.
+export function again(ask, { status = 503 }) {
+  if (status >= 500) setTimeout(ask, AGAIN_MILLISECONDS);
 }
 
 // The values of an x axis for a curve: update, step, tokens, or time (seconds since `start`).

@@ -5,7 +5,7 @@
 // <form id="chart-view"> holds how they are looked at; all of it is in the address. Without the form
 // the charts are plain.
 
-import { Source, axisOf } from "./data.js";
+import { Source, again, axisOf } from "./data.js";
 import { number } from "./format.js";
 import { makeChart } from "./chart.js";
 
@@ -149,8 +149,8 @@ async function follow() {
         if (figure.wanted && figure.names.some((name) => changed.has(name))) figure.draw();
       }
     } while (behind);
-  } catch {
-    // The next hint asks again from the same cursor.
+  } catch (error) {
+    again(follow, error);  // from the same cursor
   } finally {
     following = false;
   }

@@ -32,7 +32,17 @@ document.addEventListener("submit", (event) => {
   go(address);
 });
 
-// The columns of a strip are one stop for Tab; the arrow keys go from one to the next.
+// The columns of a strip are one stop for Tab; the arrow keys go from one to the next. Without
+// scripts each is a stop of its own.
+function oneStop() {
+  for (const strip of document.querySelectorAll(".heat")) {
+    const stop = strip.querySelector("a[aria-current]") ?? strip.querySelector("a");
+    for (const column of strip.querySelectorAll("a")) {
+      column.setAttribute("tabindex", column === stop ? "0" : "-1");
+    }
+  }
+}
+
 document.addEventListener("keydown", (event) => {
   const column = document.activeElement?.closest?.(".heat a");
   if (column && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
@@ -46,5 +56,8 @@ document.addEventListener("keydown", (event) => {
 
 document.body.classList.add("scripts");
 pin();
+oneStop();
+document.addEventListener("reading:changed", oneStop);
+document.addEventListener("htmx:after:swap", oneStop);
 listenToKeys();
 listenToNews();

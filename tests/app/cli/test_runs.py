@@ -144,3 +144,16 @@ def test_a_run_is_exported(several, runs, tmp_path):
     kinds = [json.loads(line)["type"] for line in path.read_text().splitlines()]
     assert (kinds.count("rollout"), kinds.count("update"), kinds[0]) == (40, 5, "run")
     assert runs("export", "1", "--to", tmp_path / "no" / "such.csv").exit_code == 1
+
+
+def test_a_run_of_texts_is_told_by_its_loss(store, runs, tmp_path):
+    enter(store, tmp_path, name="warm", status="completed", algorithm="sft", planned=3, completed=3,
+          sparkline=[2.5, None, 1.25], last_evaluation=1.5)  # fmt: skip
+    listed = runs("list", cells=120).stdout.splitlines()
+    assert "loss" in listed[0]
+    assert "reward" not in listed[0]
+    assert "1.250" in listed[1]
+    shown = runs("show", "1").stdout
+    assert "reward" not in shown
+    assert "█ ▁  1.250" in shown
+    assert "held-out loss  1.500" in shown

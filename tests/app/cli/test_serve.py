@@ -111,6 +111,25 @@ def test_runs_go_on_when_the_server_is_killed_and_the_next_one_finds_them(operat
 
 
 @pytest.mark.full
+def test_of_two_servers_on_one_store_the_other_goes_on_when_one_is_killed(operator):
+    first, client = operator.serve()
+    _, other = operator.serve()
+    address = operator.start_run(client, slow_text())
+    waiting = operator.start_run(other, slow_text(1))
+    wait(lambda: run_at(client, address)["completed"] >= 1)
+    first.send_signal(signal.SIGKILL)
+    first.wait(10)
+
+    seen = run_at(other, address)["completed"]
+    wait(lambda: run_at(other, address)["completed"] > seen)
+    assert run_at(other, waiting)["status"] == "queued", "one at a time, whoever started it"
+    headers = page_headers(other, "/runs/new")
+    other.post(f"{address}/stop", headers=headers)
+    wait(lambda: run_at(other, address)["status"] == "stopped")
+    wait(lambda: run_at(other, waiting)["status"] == "completed")
+
+
+@pytest.mark.full
 def test_the_end_of_a_server_says_what_goes_on(operator):
     server, client = operator.serve()
     address = operator.start_run(client, slow_text())

@@ -10,6 +10,8 @@ from desk import config_text, gone, slow_text, upload
 from sqlalchemy import select
 
 from app.jobs import queue
+from app.jobs.checks import read_checks
+from app.jobs.resumption import resumption
 from app.jobs.supervisor import Supervisor
 from app.jobs.workspace import LOG
 from app.store.models import Run, Update
@@ -148,3 +150,47 @@ def test_a_claim_that_was_never_acted_on_is_given_back(desk):
         session.get(Run, run_id).heartbeat_at -= 60
     Supervisor(desk.jobs)._bury()
     assert desk.run(run_id).status == "queued"
+
+
+def test_a_run_is_stopped_and_has_a_checkpoint_to_go_on_from(desk):
+    run_id = desk.enter(slow_text())
+    desk.wait_for_updates(run_id, 2)
+    queue.ask(desk.jobs.store, run_id, "stop")
+    run = desk.wait_until(run_id, "stopped")
+    assert Path(run.output).is_file()
+    assert resumption(run).words == f"Goes on from the checkpoint of update {run.completed}."
+
+
+def test_a_run_that_fails_says_why_and_no_program_sees_the_store(desk):
+    program = "import os, sys\nsys.exit(f'seen: {os.environ.get(\"RETROGRAD_STORE\")}')\n"
+    text = config_text(2, reward_command='["python3", "spy.py"]')
+    run_id = desk.enter(text, upload("spy.py", program))
+    run = desk.wait_until(run_id, "failed")
+    assert "seen: None" in run.message
+    assert resumption(run).label == "Start again"
+
+
+def test_nor_do_programs_that_are_only_checked(desk, monkeypatch):
+    monkeypatch.setenv("RETROGRAD_STORE", "postgresql://me:password@host/runs")
+    program = "import os, sys\nsys.exit(f'seen: {os.environ.get(\"RETROGRAD_STORE\")}')\n"
+    text = config_text(2, reward_command='["python3", "spy.py"]')
+    draft = desk.jobs.create(text, [upload("spy.py", program)])
+    desk.jobs.begin_checks(draft)
+    folder = desk.jobs.place_of(draft)
+    desk.wait(lambda: read_checks(folder).state != "running")
+    assert "seen: None" in str(read_checks(folder).findings)
+
+
+@pytest.mark.full
+def test_a_run_whose_checkpoint_is_gone_hides_nothing(desk):
+    run_id = desk.enter(config_text(1))
+    run = desk.wait_until(run_id, "completed")
+    desk.wait(lambda: not desk.supervisor._children)  # it puts its last things away
+    for checkpoint in Path(run.output).parent.glob("*/*.ckpt"):
+        checkpoint.unlink()
+    with desk.jobs.store.write() as session:
+        session.get(Run, run_id).status = "interrupted"
+    queue.enqueue(desk.jobs.store, run_id)
+    run = desk.wait_until(run_id, "failed")
+    assert "is not there any more" in run.message
+    assert updates(desk, run_id) == [1]

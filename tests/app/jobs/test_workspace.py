@@ -97,3 +97,12 @@ def test_a_word_of_a_command_is_a_file_only_where_there_is_one(find):
 
 def test_names_that_are_the_servers_own_are_not_taken_by_copies(find, tmp_path):
     assert find("output/old.jsonl").path == tmp_path / "run" / "workspace" / "output" / "old.jsonl"
+
+
+def test_a_word_that_leads_out_from_either_place_is_refused(tmp_path, top):
+    """From the folder of the cloned run's configuration, or from the top: one is enough."""
+    workspace = Workspace(top, base="data")
+    (top.parent / "workspace" / "data" / "out").symlink_to(tmp_path / "secret.jsonl")
+    found = workspace.find(Named("grpo.reward_command", "out", 1), tmp_path / "run", (), ())
+    assert found.state == "refused"
+    assert workspace.find(Named("k", "in", 1), tmp_path / "run", (), ()).state == "word"

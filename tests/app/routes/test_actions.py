@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from desk import Desk, config_text, prepare_workspace
 from fastapi.testclient import TestClient
@@ -16,9 +19,10 @@ BUTTONS = (
     "Leave the queue",
     "Checkpoint now",
     "Evaluate now",
-    "Stop…",
+    "Stop",
     "Stop now",
     "Resume",
+    "Start again",
 )
 
 
@@ -43,7 +47,7 @@ def press(desk):
         answer = client.post(f"/runs/{run_id}/{kind}", headers=headers)
         return answer.headers.get("location") or (answer.status_code, answer.json()["detail"])
 
-    act.client = client
+    act.client, act.headers = client, headers
     return act
 
 
@@ -55,6 +59,15 @@ def queued(desk):
 def become(desk, run_id, status):
     with desk.jobs.store.write() as session:
         session.get(Run, run_id).status = status
+
+
+def ended(desk, run_id, **columns):
+    """It was interrupted, with what ``columns`` say."""
+    output = desk.jobs.place_of(run_id) / "output" / "run.gguf"
+    with desk.jobs.store.write() as session:
+        run = session.get(Run, run_id)
+        for column, value in {"status": "interrupted", "output": str(output), **columns}.items():
+            setattr(run, column, value)
 
 
 def requests(desk, run_id):
@@ -78,6 +91,14 @@ def test_a_running_run_is_asked(desk, press, queued):
     assert press(queued, "stop") == f"/runs/{queued}"
     assert requests(desk, queued) == ["checkpoint", "evaluate", "stop"]
     assert desk.run(queued).status == "stopping"
+
+
+def test_a_run_that_is_stopping_promises_nothing_more(desk, press, queued):
+    become(desk, queued, "stopping")
+    for kind in ("checkpoint", "evaluate"):
+        status, words = press(queued, kind)
+        assert (status, "is stopping" in words) == (409, True)
+    assert press(queued, "stop") == f"/runs/{queued}"
 
 
 @pytest.mark.parametrize("kind", ["stop", "checkpoint", "evaluate", "resume"])
@@ -131,6 +152,54 @@ def test_the_button_leads_back_to_its_page(desk, press, queued):
     assert press(queued, "resume") == f"/runs/{queued}"
 
 
+def test_the_page_is_as_it_was(desk, press, queued):
+    become(desk, queued, "running")
+    page = f"/runs/{queued}/trajectories?update=7&group=3"
+    press.client.headers["referer"] = f"http://127.0.0.1{page}&asked=evaluate"
+    assert press(queued, "checkpoint") == f"{page}&asked=checkpoint"
+    assert press(queued, "stop") == page
+
+
+def test_a_run_goes_on_from_its_checkpoint(desk, press, queued):
+    ended(desk, queued, completed=900)
+    folder = desk.jobs.place_of(queued) / "output" / "run.checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "update-000880.ckpt").touch()
+    page = press.client.get(f"/runs/{queued}").text
+    assert 'title="Goes on from the checkpoint of update 880."' in page
+    assert press(queued, "resume") == f"/runs/{queued}"
+
+
+def test_a_run_that_saved_nothing_keeps_what_it_has(desk, press, queued):
+    """To begin again would hide 900 updates."""
+    ended(desk, queued, completed=900)
+    page = press.client.get(f"/runs/{queued}").text
+    assert ">Resume<" not in page
+    assert "cannot go on from update 900: there is no checkpoint" in page
+    assert f'href="/runs/new?clone={queued}"' in page
+    status, words = press(queued, "resume")
+    assert status == 409
+    assert "Clone config" in words
+    assert desk.run(queued).status == "interrupted"
+
+
+def test_a_run_of_another_machine_is_resumed_there(desk, press, queued):
+    ended(desk, queued, completed=0, host="elsewhere")
+    page = press.client.get(f"/runs/{queued}").text
+    assert "It was made on elsewhere" in page
+    assert press(queued, "resume")[0] == 409
+
+
+def test_a_folder_that_cannot_be_used_is_told_with_the_reason(desk, press, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("app.jobs.runs.save_text", full)
+    answer = press.client.post("/runs/new", data={"toml": "[run]"}, headers=press.headers)
+    assert answer.status_code == 500
+    assert "No space left on device" in answer.text
+
+
 def test_nothing_acts_on_a_run_that_is_not_there(press):
     for kind in ("stop", "resume", "delete"):
         assert press(999, kind)[0] == 404
@@ -155,9 +224,9 @@ def test_how_many_are_ahead(desk, queued):
     ("status", "buttons"),
     [
         ("queued", ["Leave the queue"]),
-        ("running", ["Checkpoint now", "Stop…"]),
+        ("running", ["Checkpoint now", "Stop"]),
         ("stopping", ["Stop now"]),
-        ("interrupted", ["Resume"]),
+        ("interrupted", ["Start again"]),
         ("completed", []),
     ],
 )

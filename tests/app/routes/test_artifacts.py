@@ -141,7 +141,7 @@ def test_the_run_comes_as_a_table_and_as_records(client):
         json.loads(line) for line in client.get("/runs/1/export/metrics.jsonl").text.splitlines()
     ]
     assert [record["type"] for record in metrics] == ["update"] * 3
-    records = client.get("/runs/1/export/trajectories.jsonl").text.splitlines()
+    records = client.get("/runs/1/export/records.jsonl").text.splitlines()
     kinds = [json.loads(line)["type"] for line in records]
     assert kinds.count("rollout") == 3 * 2 * 4
     assert client.get("/runs/1/export/store.db").status_code == 422

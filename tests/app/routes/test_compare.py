@@ -111,3 +111,20 @@ def test_an_empty_store_says_how_to_begin(tmp_path):
     client = TestClient(app, base_url="http://127.0.0.1:8765")
     assert "There is no run in this store yet" in client.get("/compare").text
     store.close()
+
+
+def test_two_runs_of_texts_are_compared_by_their_loss(client, store, tmp_path):
+    numbers = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        started = info(tmp_path / name, algorithm="sft", params={})
+        monitor = StoreMonitor(store, enter(store, tmp_path / name, algorithm="sft"))
+        monitor.run_started(started)
+        monitor.metrics(1, "trained", {"optimizer/step": 1.0, "sft/loss": 1.25, "sft/tokens": 9.0})
+        monitor.run_finished(outcome(1))
+        numbers.append(monitor.run_id)
+    query = "&".join(f"run={number}" for number in numbers)
+    assert told(client, query)["metric"] == "sft/loss"
+    assert dict(told(client, query)["axes"])["tokens"] == "tokens learnt"
+    assert dict(told(client, query + "&run=1")["axes"])["tokens"] == "tokens"
+    assert '<span class="sub">loss</span> 1.25' in client.get("/compare").text

@@ -22,30 +22,32 @@ from app.server.settings import ServerSettings
 from app.store.database import Store
 
 PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-STREAMS = ("/live", "/runs/{run_id:int}/live")
+STREAMS = ("/live", "/runs/{run_id:id}/live")
 """They do not end; their twins have what they say."""
 STATES = {
     "/runs/new": ["clone=1"],
     "/": ["q=zqx", "status=failed"],
     "/compare": ["run=1&run=2", "run=1&run=2&metric={text}&x=time", "run=1&run=99"],
-    "/runs/{run_id:int}/config": ["against=2"],
-    "/runs/{run_id:int}/journal": ["level=error&q={text}", "after=1", "q=zqx"],
-    "/runs/{run_id:int}/metrics": ["filter={text}&x=tokens"],
-    "/runs/{run_id:int}/metrics/table": ["name={text}"],
-    "/runs/{run_id:int}/metrics/data": ["name={text}"],
-    "/runs/{run_id:int}/metrics/data.csv": ["name={text}"],
-    "/runs/{run_id:int}/trajectories": [
+    "/runs/{run_id:id}/config": ["against=2"],
+    "/runs/{run_id:id}/journal": ["level=error&q={text}", "after=1", "q=zqx"],
+    "/runs/{run_id:id}/metrics": ["filter={text}&x=tokens"],
+    "/runs/{run_id:id}/metrics/table": ["name={text}"],
+    "/runs/{run_id:id}/metrics/data": ["name={text}"],
+    "/runs/{run_id:id}/metrics/data.csv": ["name={text}"],
+    "/runs/{run_id:id}/trajectories": [
         "q=zqx&scope=run",
         "update=2",
         "update=2&group=0",
         "q={text}",
     ],
 }
-NEEDED = tuple(f"/runs/{{run_id:int}}/metrics/{name}" for name in ("table", "data", "data.csv"))
+NEEDED = tuple(
+    f"/runs/{{run_id:id}}/metrics/{name}" for name in ("table", "table.json", "data", "data.csv")
+)
 """These have no state without a query."""
 WORDLESS = ("/runs/new", "/compare?run=1&run=99")
 """Addresses whose pages need not show any word of a run."""
-EXPORTS = ("metrics.csv", "metrics.jsonl", "trajectories.jsonl")
+EXPORTS = ("metrics.csv", "metrics.jsonl", "records.jsonl")
 
 
 def routes() -> list[APIRoute]:
@@ -86,8 +88,8 @@ class Site:
         }
         if path.endswith("/export/{name}"):
             return [address for name in EXPORTS for address in self.addresses(path[:-6] + name)]
-        if "{draft_id:int}" in path:
-            return [path.replace("{draft_id:int}", str(draft)) for draft in self.drafts]
+        if "{draft_id:id}" in path:
+            return [path.replace("{draft_id:id}", str(draft)) for draft in self.drafts]
         filled = PARAMETER.sub(lambda found: str(known[found[1]]), path)
         page = "/" if path == "/runs.json" else path.removesuffix(".json")
         states = [] if path in NEEDED else [""]
@@ -252,7 +254,7 @@ def test_every_line_of_an_export_is_strict_json(answers):
 
 
 def test_names_of_files_stay_inside_their_header(hostile):
-    for path in ("config.toml", "artifacts/1", "export/metrics.csv", "export/trajectories.jsonl"):
+    for path in ("config.toml", "artifacts/1", "export/metrics.csv", "export/records.jsonl"):
         answer = hostile.client.get(f"/runs/1/{path}")
         disposition = answer.headers["content-disposition"]
         assert disposition.startswith("attachment; filename=")
@@ -262,11 +264,16 @@ def test_names_of_files_stay_inside_their_header(hostile):
 
 
 def test_of_direction_and_control_characters_only_their_signs_are_shown(hostile):
-    """On the pages of records, whose lines a reader takes for retrograd's own; elsewhere a text
-    keeps to its own box."""
-    for page in ("config?against=2", "journal", "artifacts"):
-        answer = hostile.client.get(f"/runs/1/{page}", headers={"accept": "text/html"})
-        main = answer.text.partition('aria-label="Pages of this run"')[2]
-        assert main
+    """Whose lines a reader might take for retrograd's own, or which turn round those beside."""
+    pages = ("", "/metrics", "/trajectories", "/config?against=2", "/journal", "/artifacts")
+    for page in ("/", "/compare?run=1&run=2", "/runs/1/delete", *(f"/runs/1{of}" for of in pages)):
+        answer = hostile.client.get(page, headers={"accept": "text/html"})
+        words = without_fields(answer.text)
+        assert words
         for character in "\u202e\u2066\x1b\x07\x9b":
-            assert character not in main, (page, character)
+            assert character not in words, (page, character)
+
+
+def without_fields(html: str) -> str:
+    """A page without what it sends back as it is."""
+    return re.sub(r'(?:value|data-(?:names|metric))="[^"]*"', "", html)

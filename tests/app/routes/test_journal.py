@@ -93,6 +93,17 @@ def test_a_terminal_s_run_has_none_here_whatever_lies_in_its_folder(client):
     assert client.get("/runs/2/worker.log").status_code == 404
 
 
+def test_a_terminal_s_run_that_goes_on_here_has_the_log_of_that(client, store):
+    folder = Path(store.place).parent / "runs" / "2"
+    folder.mkdir(parents=True)
+    (folder / "worker.log").write_text("went on")
+    try:
+        assert "went on" in client.get("/runs/2/journal").text
+        assert client.get("/runs/2/worker.log").text == "went on"
+    finally:
+        (folder / "worker.log").unlink()
+
+
 def test_a_log_that_was_swapped_for_a_link_is_not_followed(client, store, tmp_path):
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "worker.log").symlink_to(tmp_path / "secret")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from contextlib import closing
 
 import pytest
@@ -184,3 +185,15 @@ def test_markers(store, tmp_path, get):
     monitor.run_finished(outcome(1))
     (marker,) = get(f"/runs/{monitor.run_id}/metrics/markers").json()
     assert (marker["kind"], marker["update"], marker["steps"]) == ("evaluation", 1, 2)
+
+
+def test_a_table_has_its_twin(run_id, get):
+    html = get(f"/runs/{run_id}/metrics/table?name=reward/mean").text
+    assert f"/runs/{run_id}/metrics/table.json?name=reward/mean" in html
+    rows = get(f"/runs/{run_id}/metrics/table.json?name=reward/mean").json()["rows"]
+    assert [row["update"] for row in rows] == list(range(12, 0, -1))
+
+
+def test_a_time_says_its_zone_where_no_script_writes_it_in_local_time(run_id, get):
+    html = get(f"/runs/{run_id}/metrics/table?name=reward/mean").text
+    assert re.search(r'<time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d UTC</time>', html)

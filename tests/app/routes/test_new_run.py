@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from web import page_headers
 
 from app.jobs.checks import start_checks
+from app.jobs.lock import locked
 from app.server.app import create_app
 from app.store.models import Run
 
@@ -91,7 +92,8 @@ def test_a_pasted_configuration_is_checked_and_started_by_a_press(browser):
     deadline = time.monotonic() + 60
     while (told := browser.told(address))["checks"]["state"] == "running":
         assert told["can_start"], "nobody has to wait for the checks"
-        assert "hx-get" in browser.page(address)
+        page = browser.page(address)
+        assert ("hx-get" in page) == ("Checking…" in page), "it looks again until there is a result"
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert told["checks"]["state"] == "done"
@@ -239,9 +241,10 @@ def test_two_files_of_one_name_are_not_mixed_up(browser):
 
 def test_too_much_is_refused_before_it_is_read(tmp_path):
     with opened(tmp_path, max_upload_bytes=200_000) as browser:
-        answer = browser.post("/runs/new", files={"a.toml": "x" * 400_000})
+        answer = browser.post("/runs/new", files={"a.toml": "x" * 2_000_000})
         assert answer.status_code == 413
 
+        browser.draft(unfinished(), {"as large as is taken.txt": "x" * 200_000})
         browser.draft(unfinished(), {"one.txt": "x" * 120_000})
         address = browser.draft(unfinished(), {"one.txt": "x" * 120_000})
         answer = browser.post(address, unfinished(), {"two.txt": "x" * 120_000})
@@ -279,7 +282,8 @@ def test_checks_that_take_too_long_are_ended_with_all_they_started(browser, tmp_
     hang = f"import os, time\nopen({str(pids)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     text = config_text(2, reward_command='["python3", "hang.py"]')
     address = browser.draft(text, {"hang.py": hang})
-    start_checks(browser.folder(address), limit=8.0)
+    with locked(browser.folder(address)):
+        start_checks(browser.folder(address), limit=8.0)
     deadline = time.monotonic() + 60
     while (told := browser.told(address))["checks"]["state"] == "running":
         assert time.monotonic() < deadline

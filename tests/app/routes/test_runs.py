@@ -129,3 +129,11 @@ def test_nothing_stands_in_an_address_that_goes_without_saying():
 )
 def test_a_sparkline_is_a_path(values, path):
     assert spark_path(values) == path
+
+
+def test_a_status_that_there_is_not_is_told_with_those_that_there_are(get):
+    answer = get("/runs.json?status=nonsense")
+    assert answer.status_code == 422
+    assert "'nonsense' is none of running, finished, failed, queued" in answer.json()["detail"]
+    for status in ("", "running", "interrupted"):
+        assert get(f"/runs.json?status={status}").status_code == 200

@@ -8,11 +8,12 @@ from app.store.queries.overview import Numbers
 from trainer.health.resolve import guide_for
 
 
-def made(algorithm="grpo", last=None, params=None, main=(), evaluations=(), pace=None):
-    """By name."""
+def made(algorithm="grpo", last=None, params=None, main=(), evaluations=(), pace=None, start=None):
+    """By name. ``start`` are the first values, where they are not those of ``main``."""
     run = Run(algorithm=algorithm, params=params or {}, seconds_per_update=pace)
     values = list(enumerate(main, start=1))
-    numbers = Numbers(last or {}, values[:20], values, list(evaluations))
+    first = values[:20] if start is None else list(start)
+    numbers = Numbers(last or {}, first, values, list(evaluations))
     guide = {entry.name: entry for entry in guide_for(algorithm, run.params)}
     return {tile.name: tile for tile in tiles(run, numbers, guide)}
 
@@ -72,3 +73,8 @@ def test_the_speed_says_where_the_time_goes():
     assert made(last=last, pace=9.6)["speed"] == Tile("speed", "9.6 s", "an update · 61 % training")
     assert made(last=last)["speed"].value == "10 s"
     assert made(pace=0.25)["speed"].value == "250 ms"
+
+
+def test_a_curve_whose_first_values_are_not_finite_has_a_tile_all_the_same():
+    tile = made("grpo", last={"reward/mean": 0.5}, main=(0.4, 0.5), start=())["reward / mean"]
+    assert (tile.value, tile.change) == ("0.500", None)

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from fastapi import APIRouter, HTTPException
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from trainer.errors import RetrogradError
 
 router = APIRouter()
 
@@ -26,6 +32,21 @@ def broken() -> None:
 @router.get("/busy")
 def busy() -> None:
     raise OperationalError("SELECT secret", {}, Exception("database is locked"))
+
+
+@router.get("/full")
+def full() -> None:
+    raise PoolTimeoutError("QueuePool limit reached")
+
+
+@router.get("/refused")
+def refused() -> None:
+    raise RetrogradError("Run 7 cannot be deleted, because it is running.")
+
+
+@router.get("/no-space")
+def no_space() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/secret/path")
 
 
 @pytest.fixture
@@ -74,9 +95,26 @@ def test_a_store_that_does_not_answer_is_worth_a_second_try(client, caplog):
     assert "database is locked" in caplog.text
 
 
+def test_nor_is_one_whose_connections_are_all_in_use_a_fault(client):
+    assert client.get("/full").status_code == 503
+
+
 def test_a_wrong_method_says_which_are_right(client):
     answer = client.post("/login", headers={"authorization": "x"})
     assert answer.status_code == 403  # no origin comes first
     answer = client.request("OPTIONS", "/gone")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET"
+
+
+def test_what_cannot_be_done_now_is_said_as_it_is(client):
+    answer = client.get("/refused")
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == "Run 7 cannot be deleted, because it is running."
+
+
+def test_of_a_file_the_system_s_words_are_told_and_no_path(client):
+    answer = client.get("/no-space")
+    assert answer.status_code == 500
+    assert "No space left on device" in answer.json()["detail"]
+    assert "secret" not in answer.text

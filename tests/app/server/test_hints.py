@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 from told_runs import enter, wait_until
 
+from app.server import hints as hints_module
 from app.server.hints import Hints
 from app.store.models import Run
 from app.store.queries.changes import News
@@ -110,3 +112,40 @@ def test_an_end_reaches_every_listener_and_the_thread(store, tmp_path):
 
     run(scenario())
     assert not watchers()
+
+
+@pytest.mark.parametrize("fault", [sqlite3.OperationalError("disk I/O error"), KeyError("x")])
+def test_a_failure_of_the_driver_does_not_end_the_hints(store, tmp_path, monkeypatch, fault):
+    """Whatever it was: the next page that listens starts them again."""
+    run_id = enter(store, tmp_path)
+    monkeypatch.setattr("app.server.hints._SECONDS_AFTER_A_FAILURE", 0.01)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    raised = threading.Event()
+
+    @contextmanager
+    def failing_once(store):
+        with changes(store) as (has_changed, seconds):
+
+            def ask():
+                if not raised.is_set():
+                    raised.set()
+                    raise fault
+                return has_changed()
+
+            yield ask, seconds
+
+    changes = hints_module._changes
+    monkeypatch.setattr(hints_module, "_changes", failing_once)
+
+    async def scenario():
+        with closing(Hints(store)) as hints:
+            with hints.listen(run_id):
+                await asyncio.to_thread(hints.begun)
+                assert await asyncio.to_thread(raised.wait, 5)
+            if isinstance(fault, KeyError):
+                await asyncio.to_thread(hints._thread.join, 5)
+            with hints.listen(run_id) as listener:
+                await asyncio.to_thread(touch, store, run_id)
+                assert await told(listener, 5) == {"run"}
+
+    run(scenario())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 
+import psutil
 import pytest
 from postgres_server import Server, programs, running
 
@@ -39,3 +43,13 @@ def file_store(tmp_path) -> Iterator[Store]:
     """On SQLite alone, for what concerns its file."""
     with closing(Store.open(str(tmp_path / "store.db"))) as opened:
         yield opened
+
+
+@pytest.fixture
+def other() -> Iterator[tuple[subprocess.Popen[bytes], dict[str, object]]]:
+    """A process that does nothing, with what is stored of it."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    started = psutil.Process(process.pid).create_time()
+    yield process, {"pid": process.pid, "process_started_at": started, "host": os.uname().nodename}
+    process.kill()
+    process.wait()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -60,7 +61,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     assert path.read_text().startswith("dear diary")
 
 
-@pytest.mark.parametrize("place", ["nosuch://host/name", "postgresql+nosuch://host/name"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "nosuch://host/name",
+        "postgresql+nosuch://host/name",
+        "postgresql://host:port/name",
+        "://name",
+    ],
+)
 def test_a_url_that_nothing_opens_is_refused(place):
     with pytest.raises(StoreError, match="is no store that retrograd can open"):
         Store.open(place)
@@ -77,6 +86,48 @@ def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path):
         Store.open(f"postgresql+psycopg://me:secret@/name?host={tmp_path}")
     assert "me:***@" in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+psycopg://me:secret@host:port/name", "postgresql+psycopg://h:p/n?password=secret"],
+)
+def test_a_url_that_cannot_be_read_is_shown_without_its_password(url):
+    with pytest.raises(StoreError, match="is no store that") as refused:
+        Store.open(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_password_in_the_query_is_no_part_of_the_place(postgres):
+    url = postgres.new_database() + "&password=secret"
+    with closing(Store.open(url)) as store:
+        assert "secret" not in store.place
+        assert "host=" in store.place
+
+
+def test_a_store_has_one_identity_under_every_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with closing(Store.open("runs.db")) as store:
+        name, place = store.identity, store.place
+    assert place == str(tmp_path / "runs.db")
+    (tmp_path / "link.db").symlink_to("runs.db")
+    for address in ("sqlite:///runs.db", place, f"sqlite:///{place}", "link.db"):
+        with closing(Store.open(address)) as store:
+            assert store.identity == name
+            assert store.place == place
+    shutil.copy("runs.db", "copy.db")
+    for other in ("copy.db", "sqlite:///other.db"):
+        with closing(Store.open(other)) as store:
+            assert store.identity != name
+
+
+def test_a_store_on_a_server_has_one_identity_too(postgres):
+    url, other = postgres.new_database(), postgres.new_database()
+    names = []
+    for address in (url, url + "&application_name=again", other):
+        with closing(Store.open(address)) as store:
+            names.append(store.identity)
+    assert names[0] == names[1] != names[2]
 
 
 def test_a_store_of_a_newer_retrograd_is_refused(url):

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 from told_runs import enter, groups, info, outcome, the_run, whole_run
 
-from app.store.deletion import delete_run
+from app.jobs.queue import QueueError, enqueue
+from app.store.deletion import delete_run, finish_deletions
 from app.store.errors import StoreError
-from app.store.models import Base
+from app.store.models import Base, Run
 from app.store.monitor import StoreMonitor
+from app.store.queries.runs import count_by_status, list_runs
 
 
 def counts(store):
@@ -72,6 +74,38 @@ def test_a_run_that_is_at_work_is_not_deleted(store, tmp_path):
     delete_run(store, monitor.run_id)
     with pytest.raises(StoreError, match="no run"):
         delete_run(store, monitor.run_id)
+
+
+def test_a_run_that_waits_in_the_queue_is_not_deleted(store, tmp_path):
+    run_id = enter(store, tmp_path, status="queued", source="browser")
+    with pytest.raises(StoreError, match="is queued"):
+        delete_run(store, run_id)
+    assert (tmp_path / "run.toml").exists()
+    assert the_run(store, run_id).status == "queued"
+
+
+def test_a_run_that_is_being_deleted_is_nobodys_any_more(store, tmp_path):
+    """Here the deletion is cut short, so that others have the time to try."""
+    run_id = whole_run(store, tmp_path, 2).run_id
+    with store.write() as session:
+        session.get_one(Run, run_id).status = "interrupted"
+
+    def fail(_connection, _cursor, statement, *_):
+        if statement.startswith("DELETE FROM metrics"):
+            raise ZeroDivisionError
+
+    event.listen(store.engine, "before_cursor_execute", fail)
+    with pytest.raises(ZeroDivisionError):
+        delete_run(store, run_id)
+    event.remove(store.engine, "before_cursor_execute", fail)
+    with pytest.raises(QueueError, match="because it is deleting"):
+        enqueue(store, run_id)
+    with store.read() as session:
+        assert list_runs(session).total == 0
+        assert count_by_status(session) == {}
+    finish_deletions(store)
+    kept = {"identity", "metric_names"}
+    assert {name for name, count in counts(store).items() if count} == kept
 
 
 def test_the_number_of_a_deleted_run_is_not_given_again(store, tmp_path):

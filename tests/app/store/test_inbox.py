@@ -3,10 +3,13 @@ from __future__ import annotations
 import threading
 import time
 
-from told_runs import group, outcome
+import numpy as np
+import pytest
+from told_runs import group, outcome, prompt, trajectory
 
 from app.store.inbox import EndTold, EventTold, GroupTold, Inbox, RunTold, ValuesTold
-from trainer.monitor import Event
+from trainer.monitor import Event, GroupRecord
+from trainer.rollout.answers import Answer
 
 
 def values(update: int) -> ValuesTold:
@@ -27,7 +30,7 @@ def test_first_in_first_out_in_pieces():
 
 
 def test_answers_find_no_room_before_numbers_do_and_the_end_always_does():
-    inbox = Inbox(for_answers=1000, in_all=2000)
+    inbox = Inbox(for_answers=1300, in_all=2300)
     inbox.put(answers(900))
     assert inbox.lost == 2, "a group and its answer"
     inbox.put(answers(100))
@@ -39,6 +42,17 @@ def test_answers_find_no_room_before_numbers_do_and_the_end_always_does():
     assert kinds == [GroupTold, ValuesTold, ValuesTold, EndTold]
     inbox.put(answers(100))
     assert inbox.lost == 6, "there is room again"
+
+
+@pytest.mark.parametrize("with_text", [True, False])
+def test_an_answer_counts_with_all_that_it_holds(with_text):
+    """Also where its text is not to be stored: the record holds it until it is written."""
+    tokens = np.zeros(5000, np.int32)
+    answer = Answer(tokens, np.zeros(5000, np.float32), True, "数" * 3000)
+    told = trajectory(0, "", 1.0, answer=answer, judge_words="w" * 2000, parts={"a": 1.0})
+    record = GroupRecord(0, prompt(0), [told])
+    size = GroupTold(0.0, 1, "train", record, with_text).size
+    assert 40_000 + 6_000 + 2_000 < size < 50_000
 
 
 def test_columns_of_the_run_are_no_rows():

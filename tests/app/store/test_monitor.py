@@ -4,10 +4,11 @@ import dataclasses
 import hashlib
 import json
 import math
+import threading
 import time
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select, text
 from told_runs import (
     PARAMS,
     enter,
@@ -146,11 +147,15 @@ def test_numbers_that_are_not_finite_are_null_and_later_ones_keep_coming(store, 
 def test_an_answer_with_such_a_number_is_kept_and_told(store, monitor):
     record = GroupRecord(0, group(0, [("a", 1.0)]).prompt, [trajectory(0, "a", 1.0)])
     broken = dataclasses.replace(record.trajectories[0], advantage=math.nan, parts={"x": math.inf})
-    monitor.trajectories(1, [dataclasses.replace(record, trajectories=[broken])])
+    told = dataclasses.replace(record, trajectories=[broken, broken])
+    monitor.trajectories(1, [told, dataclasses.replace(told, group=1)])
+    monitor.metrics(1, "trained", values(1))
     monitor.settle()
-    [answer] = rows(store, Answer)
+    answer = rows(store, Answer)[0]
     assert (answer.advantage, answer.parts) == (0.0, {"x": None})
-    assert [e.code for e in rows(store, Event)] == ["nonfinite_answer"]
+    [event] = rows(store, Event)
+    assert (event.code, event.update) == ("nonfinite_answer", 1)
+    assert event.message.startswith("4 answers"), "told once for the update"
 
 
 def test_text_that_no_database_takes_is_made_so_that_it_does(store, monitor):
@@ -317,6 +322,26 @@ def test_a_run_that_goes_on_shows_no_point_twice(store, tmp_path):
     assert (run.status, run.completed, run.sparkline[9:11]) == ("completed", 18, [0.1, 1.0])
 
 
+def test_others_write_while_a_run_that_goes_on_reads_its_past(file_store, tmp_path):
+    run_id = whole_run(file_store, tmp_path, 3, end=False).run_id
+    written = []
+
+    def write(_connection, _cursor, statement, *_):
+        if "FROM metrics" in statement and not written:
+            written.append(1)
+            with file_store.write(0.1) as session:
+                session.execute(text("UPDATE runs SET queued_at = 7"))
+
+    event.listen(file_store.engine, "before_cursor_execute", write)
+    again = StoreMonitor(file_store, run_id)
+    again.run_started(info(tmp_path, resumed_from_update=2))
+    event.remove(file_store.engine, "before_cursor_execute", write)
+    assert written
+    run = the_run(file_store, run_id)
+    assert (run.queued_at, run.completed, run.sparkline) == (7, 2, [0.01, 0.02])
+    again.run_finished(outcome(2))
+
+
 def test_a_run_that_begins_again_hides_all_that_was(store, tmp_path):
     run_id = whole_run(store, tmp_path, 3, end=False).run_id
     again = StoreMonitor(store, run_id)
@@ -343,11 +368,34 @@ def test_somebody_may_ask_for_things(store, monitor):
     with store.write() as session:
         for kind in ("checkpoint", "stop"):
             session.add(Request(run_id=monitor.run_id, kind=kind, created_at=time.time()))
-    assert wait_until(monitor.should_stop) < 1.0
+    wait_until(monitor.should_stop)
     assert monitor.requested() == {"checkpoint"}
     assert monitor.requested() == frozenset(), "once"
     wait_until(lambda: all(request.handled_at for request in rows(store, Request)))
     wait_until(lambda: the_run(store, monitor.run_id).status == "stopping")
+
+
+def test_a_run_that_ends_while_it_is_asked_to_stop_has_ended(store, tmp_path):
+    monitor = StoreMonitor(store, enter(store, tmp_path))
+    monitor.run_started(info(tmp_path))
+    asked, ended = threading.Event(), threading.Event()
+
+    def pause(_connection, _cursor, statement, *_):
+        if statement.startswith("UPDATE requests"):
+            asked.set()
+            ended.wait(10)
+
+    event.listen(store.engine, "before_cursor_execute", pause)
+    with store.write() as session:
+        session.add(Request(run_id=monitor.run_id, kind="stop", created_at=time.time()))
+    assert asked.wait(10)
+    end = threading.Thread(target=monitor.run_finished, args=[outcome(3)])
+    end.start()
+    wait_until(lambda: monitor._inbox._waiting)
+    ended.set()
+    end.join()
+    assert the_run(store, monitor.run_id).status == "completed"
+    assert [segment.status for segment in rows(store, Segment)] == ["completed"]
 
 
 def test_who_waits_hears_that_the_run_was_asked_to_stop(store, tmp_path):
@@ -369,7 +417,10 @@ def test_what_was_asked_of_an_earlier_process_is_forgotten(store, tmp_path):
         session.add(Request(run_id=run_id, kind="stop", created_at=time.time() - 60))
     monitor = StoreMonitor(store, run_id)
     monitor.run_started(info(tmp_path))
-    time.sleep(0.6)
+    with store.write() as session:
+        session.add(Request(run_id=run_id, kind="checkpoint", created_at=time.time()))
+    wait_until(lambda: all(request.handled_at for request in rows(store, Request)))
+    assert monitor.requested() == {"checkpoint"}, "it has looked"
     assert not monitor.should_stop()
     monitor.run_finished(outcome(0))
 

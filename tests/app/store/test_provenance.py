@@ -22,6 +22,10 @@ from app.store.provenance import command, provenance
             "x --store postgresql://me:***@host/db",
         ),
         (["x", "--store=postgresql://:secret@host/db"], "x --store=postgresql://:***@host/db"),
+        (
+            ["x", "--store=postgresql://h/db?user=me&password=hunter2&port=1"],
+            "x --store=postgresql://h/db?user=me&password=***&port=1",
+        ),
         (["x", "sk-abcdefghijklmnop1234", "hf_abcdefghijklmnop"], "x *** ***"),
         (["x", "--model", "models/sk-small.gguf"], "x --model models/sk-small.gguf"),
     ],

@@ -1,29 +1,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import threading
 import time
 
-import psutil
 import pytest
 from small_runs import SMALL, write_run
-from sqlalchemy import select
-from told_runs import enter, groups, info, tell, the_run
+from sqlalchemy import event, select
+from told_runs import enter, groups, info, tell, the_run, whole_run
 
+from app.store.alive import is_alive
 from app.store.models import Answer, Run, Segment, Update
 from app.store.monitor import StoreMonitor
-from app.store.registry import find_model, is_alive, mark_interrupted, register
-
-
-@pytest.fixture
-def other():
-    """A process that does nothing, with what is stored of it."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    started = psutil.Process(process.pid).create_time()
-    yield process, {"pid": process.pid, "process_started_at": started, "host": os.uname().nodename}
-    process.kill()
-    process.wait()
+from app.store.registry import find_model, mark_interrupted, register
 
 
 @pytest.fixture
@@ -65,26 +54,6 @@ def test_one_whose_process_is_at_work_is_left_alone(store, config):
     assert register(store, config, resumed=True) != first
 
 
-def test_a_process_is_known_by_more_than_its_number(store, tmp_path, other):
-    process, known = other
-    run = the_run(store, enter(store, tmp_path, **known))
-    assert is_alive(run)
-    run.process_started_at -= 100
-    assert not is_alive(run), "another process with that number"
-    run.heartbeat_at = time.time()
-    assert is_alive(run), "a clock that was set"
-    process.kill()
-    time.sleep(0.2)
-    assert not is_alive(run), "a process that nobody has waited for is dead all the same"
-
-
-def test_of_another_machine_only_the_heartbeat_is_known(store, tmp_path):
-    run = the_run(store, enter(store, tmp_path, host="elsewhere", pid=1))
-    assert not is_alive(run)
-    run.heartbeat_at = time.time() - 10
-    assert is_alive(run)
-
-
 def test_a_run_whose_process_died_is_interrupted(store, tmp_path, other):
     process, known = other
     living = enter(store, tmp_path, status="running", **known)
@@ -106,7 +75,7 @@ def test_a_run_whose_process_died_is_interrupted(store, tmp_path, other):
     assert mark_interrupted(store) == [living, monitor.run_id]
     assert the_run(store, living).status == "interrupted"
     assert the_run(store, living).pulse == before + 1
-    assert "can be resumed" in the_run(store, living).message
+    assert "ended without a word" in the_run(store, living).message
     assert the_run(store, waiting).status == "starting", "a server is about to start it"
     assert the_run(store, ended).status == "completed"
     with store.read() as session:
@@ -119,6 +88,41 @@ def test_a_run_whose_process_died_is_interrupted(store, tmp_path, other):
             (2, False, "update_skipped"),
         }
     assert mark_interrupted(store) == []
+
+
+def test_two_servers_that_notice_a_death_at_once_end_the_run_once(store, tmp_path):
+    run_id = left_open(store, tmp_path)
+    event.listen(store.engine, "before_cursor_execute", slow_to_insert_updates)
+    noticed = []
+    servers = [
+        threading.Thread(target=lambda: noticed.extend(mark_interrupted(store))) for _ in range(2)
+    ]
+    for server in servers:
+        server.start()
+    for server in servers:
+        server.join()
+    assert noticed == [run_id]
+    with store.read() as session:
+        assert session.scalars(select(Update.update).order_by(Update.id)).all() == [1, 2]
+
+
+def left_open(store, folder):
+    """A run whose process is gone, and has left update 2 without an end."""
+    monitor = whole_run(store, folder, 1, end=False)
+    again = StoreMonitor(store, monitor.run_id)
+    again.run_started(info(folder, resumed_from_update=1))
+    again.trajectories(2, groups(2))
+    again.settle()
+    again.abandon()
+    with store.write() as session:
+        session.get_one(Run, monitor.run_id).process_started_at = 1.0
+        session.get_one(Run, monitor.run_id).heartbeat_at = time.time() - 60
+    return monitor.run_id
+
+
+def slow_to_insert_updates(_connection, _cursor, statement, *_):
+    if statement.startswith("INSERT INTO updates"):
+        time.sleep(0.4)
 
 
 def test_the_digest_of_a_model_is_found_once(store, tmp_path, monkeypatch):

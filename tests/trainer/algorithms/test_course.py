@@ -52,6 +52,15 @@ def test_an_evaluation_out_of_turn_counts_like_any_other(model, tmp_path):
     assert list(recorder.evaluations) == [0, 3, 6]
 
 
+def test_what_asking_cannot_bring_is_said(model, tmp_path):
+    recorder = go(tmp_path, model, "checkpoint", checkpoint__every_steps=1)
+    [event] = [event for event in recorder.events if event.code == "requested"]
+    assert (event.update, event.message) == (
+        3,
+        "update 3 has just been saved, so asking for it adds nothing",
+    )
+
+
 def test_an_evaluation_that_was_just_made_is_not_made_again(model, tmp_path):
     recorder = go(tmp_path, model, "evaluate", evaluation__every_iterations=1)
     assert list(recorder.evaluations) == [0, 2, 3, 4, 6]

@@ -79,7 +79,7 @@ def make_requests(*completions, **metadata):
 def open_program(tmp_path):
     """Writes a program's source to reward.py and opens it; a shell script when it has `#!`."""
 
-    def open_(source, mode="persistent", timeout=20.0, judge=False, exchange=None):
+    def open_(source, mode="persistent", timeout=20.0, judge=False, exchange=None, on_stderr=None):
         source = textwrap.dedent(source)
         path = tmp_path / ("reward.sh" if source.startswith("#!") else "reward.py")
         path.write_text(source)
@@ -92,6 +92,7 @@ def open_program(tmp_path):
             folder=tmp_path,
             judge_allowed=judge,
             exchange=exchange,
+            on_stderr=on_stderr,
         )
 
     return open_

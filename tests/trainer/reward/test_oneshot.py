@@ -83,6 +83,16 @@ def test_progress_and_stderr(oneshot, requests_of):
     assert seen == [(1, 2), (2, 2)]
 
 
+def test_what_each_start_says_on_stderr_is_told(oneshot, requests_of):
+    said = []
+    with oneshot(
+        "import sys; sys.stderr.write('busy')\n" + LENGTHS, on_stderr=said.append
+    ) as program:
+        program.score(requests_of("a"))
+        program.score(requests_of("b"))
+    assert said == ["busy", "busy"]
+
+
 def test_stderr_flood_does_not_block(oneshot, requests_of):
     with oneshot("import sys; sys.stderr.write('x' * 2_000_000)\n" + LENGTHS) as program:
         assert rewards(program.score(requests_of("a"))) == [1]

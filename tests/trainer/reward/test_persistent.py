@@ -83,6 +83,15 @@ def test_stderr_flood_does_not_block(answering, requests_of):
         assert program.stderr_tail() == "x" * (16 * 1024)
 
 
+def test_what_it_says_on_stderr_is_told_once(answering, requests_of):
+    said = []
+    body = "for r in requests: print('saw', r['completion'], file=sys.stderr, flush=True); reply(r)"
+    with answering(body, on_stderr=said.append) as program:
+        program.score(requests_of("a"))
+        program.score(requests_of("b"))
+    assert "".join(said) == "saw a\nsaw b\n"
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [

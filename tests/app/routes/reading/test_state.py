@@ -85,3 +85,10 @@ def test_a_form_sends_along_what_it_does_not_change():
 def test_the_same_answers_as_a_file():
     state = State(7, update=3, low=0.5, q="word", marked=3)
     assert state.file("csv") == "/runs/7/trajectories.csv?update=3&min=0.5"
+
+
+def test_a_hit_is_shown_whatever_filters_there_were():
+    state = State(1, skip="zero_signal", scope="run", low=0.5, by="length", q="word", marked=7)
+    assert state.found(kind="train", update=2, group=1) == (
+        "/runs/1/trajectories?update=2&group=1&by=length&compare=7"
+    )

@@ -67,8 +67,16 @@ def test_only_a_form_of_files_may_be_as_large_as_an_upload(client, headers):
     within = in_pieces(2 * PLAIN_BYTES)
     answer = client.post("/read", content=within, headers=headers | kind)
     assert answer.json() == 2 * PLAIN_BYTES
-    beyond = in_pieces(4 * PLAIN_BYTES)
+    beyond = in_pieces(5 * PLAIN_BYTES)
     assert client.post("/read", content=beyond, headers=headers | kind).status_code == 413
+
+
+def test_too_many_files_are_refused_with_what_to_do(client, headers):
+    answer = client.post("/read", files={"a": b"x" * (5 * PLAIN_BYTES)}, headers=headers)
+    assert answer.status_code == 413
+    assert "more than 3 MiB together" in answer.text
+    assert "into the workspace folder" in answer.text
+    assert "--max-upload-mib" in answer.text
 
 
 def test_the_connection_serves_on_afterwards(client, headers):

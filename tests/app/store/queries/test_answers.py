@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -109,11 +110,18 @@ def test_a_place_that_no_page_returned_is_refused(shared_store, run, after):
 
 
 def test_all_of_them_come_in_the_order_in_which_they_were_written(shared_store, run):
-    with shared_store.read() as session:
-        rows = list(all_matching(session, run, "train", Filters()))
-        trained = list(all_matching(session, run, "train", Filters(trained=True), 1))
+    rows = itertools.chain.from_iterable(all_matching(shared_store, run, "train", Filters()))
+    learned = all_matching(shared_store, run, "train", Filters(trained=True), 1)
+    trained = itertools.chain.from_iterable(learned)
     assert [row.text for row in rows] == ["one", "two", "three", "four", "five", "six"]
     assert [row.text for row in trained] == ["one", "two"]
+
+
+def test_nothing_is_held_while_they_are_taken_slowly(shared_store, run, monkeypatch):
+    monkeypatch.setattr("app.store.queries.answers._CHUNK", 2)
+    pieces = all_matching(shared_store, run, "train", Filters())
+    assert len(next(pieces)) == 2
+    assert shared_store.engine.pool.checkedout() == 0
 
 
 def test_every_query_of_the_page_goes_by_an_index(file_store, tmp_path):

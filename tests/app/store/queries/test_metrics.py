@@ -4,6 +4,7 @@ import itertools
 import math
 
 import pytest
+from sqlalchemy import select
 from told_runs import enter, info, outcome, tell, values, whole_run
 
 from app.store.models import Metric, MetricName, Segment, Update
@@ -25,7 +26,8 @@ def lay(store, tmp_path):
         run_id = enter(store, tmp_path)
         with store.write() as session:
             segment = Segment(run_id=run_id, number=1, started_at=0.0)
-            name = MetricName(name="reward/mean")
+            known = select(MetricName).where(MetricName.name == "reward/mean")
+            name = session.scalar(known) or MetricName(name="reward/mean")
             session.add_all([segment, name])
             session.flush()
             of = {"run_id": run_id, "segment_id": segment.id}
@@ -182,10 +184,38 @@ def test_rows_for_a_table_begin_with_the_newest(store, lay):
 
 def test_every_row_comes_piece_by_piece(store, lay):
     run_id = lay([float(update) for update in range(1, 26)])
-    with store.read() as session:
-        pieces = list(metric_rows(session, run_id, ["reward/mean", "no/such"], size=10))
+    pieces = list(metric_rows(store, run_id, ["reward/mean", "no/such"], size=10))
     assert [len(piece) for piece in pieces] == [10, 10, 5]
     rows = list(itertools.chain.from_iterable(pieces))
     assert [(row.update, row.value, row.at) for row in rows] == [
         (update, float(update), 1000.0 + update) for update in range(1, 26)
     ]
+
+
+def test_nothing_is_held_while_rows_are_taken_slowly(store, lay):
+    run_id = lay([float(update) for update in range(1, 26)])
+    pieces = metric_rows(store, run_id, ["reward/mean"], size=10)
+    assert next(pieces)
+    assert store.engine.pool.checkedout() == 0
+
+
+def test_a_cursor_is_that_of_the_run(store, lay):
+    """Rows of other runs may have greater ids and yet be kept earlier."""
+    run_id = lay([0.1, 0.2])
+    lay([0.5] * 20)
+    with store.read() as session:
+        last_id = curves_of(session, run_id, ["reward/mean"]).last_id
+        own = session.scalars(select(Metric.id).where(Metric.run_id == run_id)).all()
+    assert last_id == max(own)
+
+
+def test_tokens_that_are_learnt_are_counted_where_none_is_sampled(store, tmp_path):
+    monitor = StoreMonitor(store, enter(store, tmp_path, algorithm="sft"))
+    monitor.run_started(info(tmp_path, algorithm="sft", params={}))
+    for update in (1, 2, 3):
+        told = {"sft/loss": 1.0 / update, "sft/tokens": 100.0}
+        monitor.metrics(update, "trained", told)
+    monitor.run_finished(outcome(3))
+    with store.read() as session:
+        (curve,) = curves_of(session, monitor.run_id, ["sft/loss"]).curves
+    assert curve.tokens == [100, 200, 300]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import event
-from told_runs import enter, tell, whole_run
+from told_runs import enter, whole_run
 
-from app.store.queries.runs import count_by_status, get_run, last_change, list_runs
+from app.store.queries.runs import count_by_status, get_run, list_runs
 
 RUNS = (
     {"name": "Addition r16", "status": "running", "last_reward": 0.7, "planned": 10,
@@ -92,18 +92,3 @@ def test_the_list_reads_one_table_however_long_the_runs_are(store, tmp_path):
     assert any("from runs" in statement for statement in statements)
     for table in ("metrics", "updates", "answers", "groups", "segments"):
         assert not any(table in statement for statement in statements)
-
-
-def test_a_change_of_any_run_is_seen(store, tmp_path):
-    def seen():
-        with store.read() as session:
-            return last_change(session)
-
-    states = [seen()]
-    monitor = whole_run(store, tmp_path, 1)
-    states.append(seen())
-    tell(monitor, 2)  # to a run that has ended, which nobody writes
-    assert seen() == states[-1]
-    enter(store, tmp_path)
-    states.append(seen())
-    assert len(set(states)) == 3
