@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 import pytest
 from random_models import ARCHITECTURES, TEMPLATE
-from small_runs import SMALL, exported, rewards, train
+from small_runs import PPO, SMALL, exported, rewards, teach, train
 
 from trainer.gguf.file import GgufFile
 
@@ -47,6 +47,27 @@ def test_sampler_and_trainer_agree_and_the_adapter_is_checked(name, random_model
     assert event.data["gap"] < limit < event.data["change"]
     factors = exported(run.outcome.output)
     assert all(factor.any() for factor in factors.values())
+
+
+def test_ppo_with_an_entropy_bonus_on_capped_logits(random_model, tmp_path):
+    """Whose entropy, and its gradient, pass through the cap."""
+    path = random_model("gemma2", **SMALL | {"layers": 2} | ARCHITECTURES["gemma2"])
+    changes = {"ppo.entropy_coefficient": 0.01, "ppo.updates": 2, "lora.targets": "auto"}
+    run = train(tmp_path, path, REWARDS, changes, prompts=PROMPTS[2:], base=PPO)
+    assert run.outcome.status == "completed", run.outcome
+    for values in run.values.values():
+        assert values["sampler/logprob_gap_mean"] < 5e-4
+        assert values["optimizer/grad_norm"] > 0
+
+
+def test_sft_on_a_context_that_wants_other_rotary_factors(random_model, tmp_path):
+    """The engine that checks the adapter is shorter than the texts' context, and is told."""
+    path = random_model("phi3", **SMALL | ARCHITECTURES["phi3"] | {"context": 256})
+    run = teach(tmp_path, path, {"training.ctx": 128, "lora.targets": ["q", "ffn_gate"]})
+    assert run.outcome.status == "completed", run.outcome
+    [event] = [e for e in run.events if e.code == "export_checked"]
+    assert event.data["gap"] < 1e-5 < event.data["change"]
+    assert {name.split(".")[2] for name in exported(run.outcome.output)} == {"attn_qkv", "ffn_up"}
 
 
 def with_template(model, target):

@@ -174,6 +174,8 @@ def _experts(file: GgufFile, name: str) -> Experts:
     experts = Experts(file.get(f"{name}.expert_count", int), used, width)
     if not (0 < experts.used <= experts.count and experts.width > 0):
         raise ModelError(f"{file.path}: the metadata's experts cannot be: {experts}.")
+    if file.get(f"{name}.expert_group_count", int, 0) > 1:
+        raise ModelError(f"{file.path}: a choice of groups of experts is not supported.")
     return experts
 
 

@@ -55,6 +55,7 @@ def read_kinds(
 ) -> tuple[LayerKind, ...]:
     """The kind of each layer. Raises ModelError for what is not computed."""
     everywhere = _read_rotary(file, name, family, head_size)
+    _check_local_sizes(file, name, head_size, everywhere.size)
     window = _window(file, name, family)
     local = _local_layers(file, name, family, layers) if window else [False] * layers
     near = LayerKind(_local_rotary(file, name, family, everywhere), window)
@@ -137,6 +138,20 @@ def _window(file: GgufFile, name: str, family: Family) -> int:
     if window < 0:
         raise ModelError(f"{file.path}: {name}.attention.sliding_window = {window} is negative.")
     return window
+
+
+def _check_local_sizes(file: GgufFile, name: str, head_size: int, rotary_size: int) -> None:
+    sizes = {
+        "attention.key_length_swa": head_size,
+        "attention.value_length_swa": head_size,
+        "rope.dimension_count_swa": rotary_size,
+    }
+    for suffix, size in sizes.items():
+        if (own := file.get(f"{name}.{suffix}", int, size)) != size:
+            raise ModelError(
+                f"{file.path}: {name}.{suffix} = {own}, and other layers have {size}; sizes that "
+                f"differ from layer to layer are not supported."
+            )
 
 
 def _local_layers(file: GgufFile, name: str, family: Family, layers: int) -> list[bool]:

@@ -51,6 +51,11 @@ def test_an_expert_without_a_width_of_its_own_has_a_share_of_the_whole(random_mo
     assert (a.experts.count, a.experts.used, a.experts.width, a.ff_width) == (6, 2, 48, 0)
 
 
+def test_groups_of_experts_are_refused(random_model):
+    with pytest.raises(ModelError, match="groups of experts"):
+        describe(GgufFile(random_model("qwen3moe", own=(("expert_group_count", 2),))))
+
+
 @pytest.mark.parametrize("experts", [(6, 7, 32), (6, 0, 32)])
 def test_experts_that_cannot_be_are_refused(random_model, experts):
     with pytest.raises(ModelError, match="the metadata's experts cannot be"):

@@ -85,6 +85,16 @@ def test_yarn_sharpens_attention_by_the_logarithm_of_its_factor(random_model):
         ("phi3", {"rotary_size": 10}, "rope.dimension_count = 10; .* 8 or less"),
         ("phi3", {"rotary_size": 3}, "an even number"),
         ("qwen2", {"own": (("rope.scaling.type", "longrope"),)}, "'longrope' is not supported"),
+        (
+            "gemma3",
+            {"own": (("attention.key_length_swa", 4),)},
+            "_swa = 4, and other layers have 8",
+        ),
+        (
+            "gemma3",
+            {"own": (("rope.dimension_count_swa", 4),)},
+            "_swa = 4, and other layers have 8",
+        ),
         ("gemma3", {"own": (("rope.scaling.type", "yarn"),)}, "'yarn' is not supported"),
         ("llama", {"own": (("rope.scaling.factor", -2.0),)}, "factor = -2 is negative"),
         ("gemma3", {"own": (("attention.sliding_window", "x"),)}, "a whole number is expected"),
