@@ -61,9 +61,12 @@ def test_ppo_with_an_entropy_bonus_on_capped_logits(random_model, tmp_path):
 
 
 def test_sft_on_a_context_that_wants_other_rotary_factors(random_model, tmp_path):
-    """The engine that checks the adapter is shorter than the texts' context, and is told."""
-    path = random_model("phi3", **SMALL | ARCHITECTURES["phi3"] | {"context": 256})
-    run = teach(tmp_path, path, {"training.ctx": 128, "lora.targets": ["q", "ffn_gate"]})
+    """The engine that checks the adapter has 256 cells, for which llama.cpp would choose the
+    factors for short contexts."""
+    shape = SMALL | ARCHITECTURES["phi3"] | {"context": 512}
+    shape["own"] = (("rope.scaling.original_context_length", 300),)
+    path = random_model("phi3", **shape)
+    run = teach(tmp_path, path, {"training.ctx": 400, "lora.targets": ["q", "ffn_gate"]})
     assert run.outcome.status == "completed", run.outcome
     [event] = [e for e in run.events if e.code == "export_checked"]
     assert event.data["gap"] < 1e-5 < event.data["change"]
