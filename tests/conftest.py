@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 
-from models import RandomLlama, write_random_llama  # noqa: E402
+from random_models import ARCHITECTURES, RandomModel, write_random_model  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -34,17 +34,31 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """Gemma 3 270M Q4_K_M, a base model, fetched into ``models/`` the first time."""
+    from app.fetch import fetch_model
+
+    return fetch_model("gemma3-270m", ROOT / "models")
+
+
+@pytest.fixture(scope="session")
 def smollm2_copy(smollm2: Path) -> Callable[[WideKind], Path]:
     """SmolLM2 with ``f16`` or ``f32`` weights, as a run would find it in the cache."""
+    return lambda kind: _wide_copy(smollm2, kind)
+
+
+@pytest.fixture(scope="session")
+def gemma3_copy(gemma3: Path) -> Callable[[WideKind], Path]:
+    """The same of Gemma 3 270M."""
+    return lambda kind: _wide_copy(gemma3, kind)
+
+
+def _wide_copy(model: Path, kind: WideKind) -> Path:
     from trainer.gguf.file import GgufFile
     from trainer.rollout.copies import cache_folder, dequantised_copy
 
-    digest = GgufFile(smollm2).digest()
-
-    def copy(kind: WideKind) -> Path:
-        return dequantised_copy(smollm2, kind, cache_folder(), digest=digest, threads=2)
-
-    return copy
+    digest = GgufFile(model).digest()
+    return dequantised_copy(model, kind, cache_folder(), digest=digest, threads=2)
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +67,24 @@ def tiny() -> Path:
 
 
 @pytest.fixture(scope="session")
-def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Write a random-weight llama model; keyword arguments are those of `RandomLlama`."""
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Write a random-weight model of an architecture; keyword arguments are those of `RandomModel`,
+    in place of what `ARCHITECTURES` says."""
 
-    def make(**options: object) -> Path:
-        folder = tmp_path_factory.mktemp("random-llama")
-        return write_random_llama(folder / "model.gguf", RandomLlama(**options))  # type: ignore[arg-type]
+    def make(architecture: str, **options: Any) -> Path:
+        folder = tmp_path_factory.mktemp(f"random-{architecture}")
+        given = ARCHITECTURES.get(architecture, {}) | {"architecture": architecture} | options
+        return write_random_model(folder / "model.gguf", RandomModel(**given))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def random_llama(random_model: Callable[..., Path]) -> Callable[..., Path]:
+    """The same of a llama, unless another name is among the arguments."""
+
+    def make(architecture: str = "llama", **options: Any) -> Path:
+        return random_model(architecture, **options)
 
     return make
 

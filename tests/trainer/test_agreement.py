@@ -100,7 +100,7 @@ def test_a_file_with_another_alpha_is_refused(parity, decoder, file_of, size, fa
 def test_a_base_that_torch_reads_otherwise_is_refused(model, engine):
     """Rotary angles from another base: what a misread key of the metadata would give."""
     wrong = Decoder(GgufFile(model), CPU, context=48)
-    wrong.turns = wrong.turns.roll(1, dims=0)
+    wrong.turns = {r: turn.roll(1, dims=0) for r, turn in wrong.turns.items()}
     with pytest.raises(TrainingError, match=r"llama\.cpp and torch disagree on the base model"):
         Parity(TEXT, wrong, engine, "f32").check_base()
 

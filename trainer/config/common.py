@@ -107,7 +107,8 @@ class LoraSection(Section):
     targets: Targets = Field(default_factory=lambda: list(DEFAULT_TARGETS))
     """The matrices that get factors: aliases (`q`, `k`, `v`, `o`, `ffn_up`, `ffn_down`,
     `ffn_gate`), tensor patterns such as `blk.*.attn_q.weight`, or `auto` for all that the model
-    has. A target without a match stops the run, with the candidates listed."""
+    has. Where a model joins matrices, or has one for each expert, an alias stands for those. A
+    target without a match stops the run, with the candidates listed."""
 
     dtype: Literal["f16", "f32"] = "f16"
     """Number format of the exported adapter; training itself is always in F32."""

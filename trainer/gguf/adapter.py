@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import Literal
 
 import gguf
 import numpy as np
-import numpy.typing as npt
 
 from trainer.errors import ModelError
 from trainer.gguf.architecture import Architecture
-from trainer.gguf.file import GgufFile
+from trainer.gguf.file import Floats, GgufFile
 from trainer.gguf.partial import written_whole
 from trainer.gguf.tensors import layer_shapes, weight_name
 
@@ -31,7 +31,7 @@ class StoredAdapter:
     alpha: float
     dtype: AdapterDtype
     targets: tuple[str, ...]
-    factors: Mapping[str, npt.NDArray[np.float32]]
+    factors: Mapping[str, Floats]
 
 
 def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
@@ -57,7 +57,7 @@ def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
     targets = tuple(name for name in shapes if {name + e for e in _ENDINGS} & file.tensors.keys())
     if not targets:
         raise ModelError(f"{path}: the adapter holds no factors.")
-    factors: dict[str, npt.NDArray[np.float32]] = {}
+    factors: dict[str, Floats] = {}
     for name in targets:
         factors |= _pair(file, name, shapes[name])
     rank = _common_rank(file, factors)
@@ -95,22 +95,25 @@ def _check_kind(file: GgufFile, base: Architecture) -> None:
         )
 
 
-def _pair(file: GgufFile, name: str, shape: tuple[int, int]) -> dict[str, npt.NDArray[np.float32]]:
-    """Both factors of one tensor, whose (outputs, inputs) are ``shape``."""
-    rows, columns = shape
-    found: dict[str, npt.NDArray[np.float32]] = {}
+def _pair(file: GgufFile, name: str, shape: tuple[int, ...]) -> dict[str, Floats]:
+    """Both factors of one tensor, whose (outputs, inputs) are the last of ``shape``."""
+    *experts, rows, columns = shape
+    found: dict[str, Floats] = {}
     for ending, outer in zip(_ENDINGS, (columns, rows), strict=True):
         key = name + ending
         if key not in file.tensors:
             raise ModelError(f"{file.path}: {key} is missing, the other half of its factors.")
         value = file.read(key)
-        rank = value.size // outer
+        whole = outer * math.prod(experts)
+        rank = value.size // whole
         # A rank of 1 is stored without its extent of 1.
-        wanted = (rank, columns) if ending == _ENDINGS[0] else (rows, rank)
-        if value.ndim > 2 or (value.shape != wanted and not (rank == 1 and value.size == outer)):
+        wanted = (*experts, *((rank, columns) if ending == _ENDINGS[0] else (rows, rank)))
+        if value.ndim > len(shape) or (
+            value.shape != wanted and not (rank == 1 and value.size == whole)
+        ):
             raise ModelError(
                 f"{file.path}: {key} has the shape {value.shape}, and the base's {name} has "
-                f"{rows} rows and {columns} columns: the adapter was made for another model."
+                f"{_extent(shape)}: the adapter was made for another model."
             )
         if not np.isfinite(value).all():
             raise ModelError(f"{file.path}: {key} holds numbers that are not finite.")
@@ -118,9 +121,14 @@ def _pair(file: GgufFile, name: str, shape: tuple[int, int]) -> dict[str, npt.ND
     return found
 
 
-def _common_rank(file: GgufFile, factors: Mapping[str, npt.NDArray[np.float32]]) -> int:
+def _extent(shape: tuple[int, ...]) -> str:
+    *experts, rows, columns = shape
+    return f"{rows} rows and {columns} columns" + "".join(f" of {n} experts" for n in experts)
+
+
+def _common_rank(file: GgufFile, factors: Mapping[str, Floats]) -> int:
     ranks = {
-        name: int(value.shape[0 if name.endswith(_ENDINGS[0]) else 1])
+        name: int(value.shape[-2 if name.endswith(_ENDINGS[0]) else -1])
         for name, value in factors.items()
     }
     first, rank = next(iter(ranks.items()))
@@ -135,14 +143,15 @@ def _common_rank(file: GgufFile, factors: Mapping[str, npt.NDArray[np.float32]])
 
 def write_adapter(
     path: Path,
-    factors: Mapping[str, npt.NDArray[np.float32]],
+    factors: Mapping[str, Floats],
     *,
     architecture: str,
     alpha: float,
     dtype: AdapterDtype,
     name: str = "retrograd adapter",
 ) -> None:
-    """Write factors, named ``<tensor>.lora_a`` (rank, in) and ``<tensor>.lora_b`` (out, rank).
+    """Write factors, named ``<tensor>.lora_a`` (rank, in) and ``<tensor>.lora_b`` (out, rank), with
+    the experts before that where a tensor has several.
 
     llama.cpp applies alpha / rank itself, so alpha is written once and never multiplied in; it
     reads a missing or zero alpha as a scale of 1, so zero is refused. The file appears whole or
@@ -157,7 +166,7 @@ def write_adapter(
 
 def _write(
     path: Path,
-    factors: Mapping[str, npt.NDArray[np.float32]],
+    factors: Mapping[str, Floats],
     architecture: str,
     alpha: float,
     dtype: AdapterDtype,

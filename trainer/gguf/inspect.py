@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.errors import ModelError
-from trainer.gguf.architecture import describe
+from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
-from trainer.gguf.tensors import ALIASES, check_tensors, unreadable
+from trainer.gguf.tensors import check_tensors, layer_shapes, short_name, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,9 @@ class AdapterFacts:
 @dataclass(frozen=True, slots=True)
 class FileReport:
     """``sizes`` are the decoder's dimensions by name; ``supported`` tells whether retrograd can
-    train on the file (always false for an adapter), and ``reason`` why not."""
+    train on the file (always false for an adapter), and ``reason`` why not. ``decoder`` is the
+    description of a supported model, and ``candidates`` the shape of each matrix of a layer that
+    can be trained, by the name for [lora] targets. ``special`` tokens are (id, text) by use."""
 
     path: Path
     kind: Literal["model", "adapter"]
@@ -37,7 +39,10 @@ class FileReport:
     file_bytes: int
     types: Mapping[str, int]
     sizes: Mapping[str, str] = field(default_factory=dict)
+    decoder: Architecture | None = None
+    candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     chat_template: bool = False
+    special: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     adapter: AdapterFacts | None = None
     supported: bool = False
     reason: str | None = None
@@ -47,7 +52,10 @@ def inspect_file(path: Path) -> FileReport:
     """Read the header of ``path``. Raises ModelError when it is not a whole GGUF file."""
     file = GgufFile(path)
     is_adapter = file.text("general.type") == "adapter"
-    reason = "an adapter: name its base in [model] path" if is_adapter else _unsupported(file)
+    decoder: Architecture | None = None
+    reason: str | None = "an adapter: name its base in [model] path"
+    if not is_adapter:
+        decoder, reason = _decoder(file)
     return FileReport(
         path=path,
         kind="adapter" if is_adapter else "model",
@@ -57,20 +65,42 @@ def inspect_file(path: Path) -> FileReport:
         file_bytes=path.stat().st_size,
         types=file.type_counts(),
         sizes={} if is_adapter else _sizes(file),
+        decoder=decoder,
+        candidates=_candidates(decoder) if decoder else {},
         chat_template=bool(file.text("tokenizer.chat_template")),
+        special=_special(file),
         adapter=_adapter(file) if is_adapter else None,
         supported=reason is None,
         reason=reason,
     )
 
 
-def _unsupported(file: GgufFile) -> str | None:
+def _decoder(file: GgufFile) -> tuple[Architecture | None, str | None]:
+    """The description of a model that can be trained, or the reason why it cannot be."""
     try:
-        check_tensors(file, describe(file))
+        described = describe(file)
+        check_tensors(file, described)
     except ModelError as error:
-        return str(error).removeprefix(f"{file.path}: ")
-    bad = unreadable(file)
-    return f"tensors of types that cannot be read: {', '.join(bad[:5])}" if bad else None
+        return None, str(error).removeprefix(f"{file.path}: ")
+    if bad := unreadable(file):
+        return None, f"tensors of types that cannot be read: {', '.join(bad[:5])}"
+    return described, None
+
+
+def _candidates(a: Architecture) -> dict[str, tuple[int, ...]]:
+    return {short_name(part): shape for part, shape in layer_shapes(a).items()}
+
+
+def _special(file: GgufFile) -> dict[str, tuple[int, str]]:
+    """The tokens that the metadata gives a use: ``bos``, ``eos``, and so on."""
+    found: dict[str, tuple[int, str]] = {}
+    for key, value in file.metadata.items():
+        use = key.removeprefix("tokenizer.ggml.").removesuffix("_token_id")
+        if key != f"tokenizer.ggml.{use}_token_id" or not isinstance(value, int):
+            continue
+        known = 0 <= value < len(file.tokens)
+        found[use] = (value, file.tokens[value].decode("utf-8", "replace") if known else "")
+    return found
 
 
 def _sizes(file: GgufFile) -> dict[str, str]:
@@ -91,16 +121,20 @@ def _sizes(file: GgufFile) -> dict[str, str]:
 
 
 def _adapter(file: GgufFile) -> AdapterFacts:
-    ranks = [t.shape[0] for name, t in file.tensors.items() if name.endswith(".lora_a")]
+    # Of lora_b: a rank of 1 is stored without its extent of 1 in lora_a.
+    ranks = [
+        t.shape[-1] if len(t.shape) > 1 else 1
+        for name, t in file.tensors.items()
+        if name.endswith(".lora_b")
+    ]
     if not ranks:
         raise ModelError(f"{file.path}: this adapter holds no lora_a tensor; it adapts nothing.")
-    aliases = {part: alias for alias, part in ALIASES.items()}
     targets: dict[str, int] = {}
     for name in file.tensors:
         if name.endswith(".lora_a"):
             tensor = name.removesuffix(".lora_a")
             parts = tensor.split(".")
-            target = aliases.get(parts[2], tensor) if parts[0] == "blk" else tensor
+            target = short_name(parts[2]) if parts[0] == "blk" else tensor
             targets[target] = targets.get(target, 0) + 1
     alpha = file.get("adapter.lora.alpha", float, 0.0)
     kind = file.text("adapter.type") or "unknown"

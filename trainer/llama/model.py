@@ -8,6 +8,7 @@ collector does not keep it.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -33,8 +34,16 @@ class LlamaModel(Closing):
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
 
     @classmethod
-    def open(cls, path: Path, *, use_gpu: bool = False, vocab_only: bool = False) -> Self:
-        """Open ``path``; with ``vocab_only`` no weight is read and no context can be made.
+    def open(
+        cls,
+        path: Path,
+        *,
+        use_gpu: bool = False,
+        vocab_only: bool = False,
+        forced: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Open ``path``; with ``vocab_only`` no weight is read and no context can be made. What
+        ``forced`` says takes the place of the file's metadata.
 
         Raises:
             ModelError: there is no such file, llama.cpp refuses it, or a GPU is asked of a
@@ -49,7 +58,7 @@ class LlamaModel(Closing):
                 'GPU support: set device = "cpu", or rebuild it for your GPU'
             )
         mark = log.mark()
-        pointer = _load(path, use_gpu=use_gpu, vocab_only=vocab_only)
+        pointer = _load(path, forced or {}, use_gpu=use_gpu, vocab_only=vocab_only)
         if pointer is None:
             raise ModelError(f"{path}: llama.cpp cannot load this file; {log.quote(mark)}")
         return cls(path, pointer, on_gpu=use_gpu)
@@ -99,9 +108,17 @@ def adapter_handle(address: int) -> llama_cpp.llama_adapter_lora_p_ctypes:
     return ctypes.cast(address, llama_cpp.llama_adapter_lora_p_ctypes)
 
 
-def _load(path: Path, *, use_gpu: bool, vocab_only: bool) -> int | None:
+def _load(path: Path, forced: Mapping[str, int], *, use_gpu: bool, vocab_only: bool) -> int | None:
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = vocab_only
+    if forced:
+        # The last entry has an empty key, which ends the list.
+        overrides = (llama_cpp.llama_model_kv_override * (len(forced) + 1))()
+        for entry, (key, value) in zip(overrides, forced.items(), strict=False):
+            entry.tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT
+            entry.key = key.encode()
+            entry.value.val_i64 = value
+        params.kv_overrides = overrides
     no_devices = (ctypes.c_void_p * 1)(None)
     if not use_gpu:
         # An empty device list as well as no layer: a GPU build would otherwise still move large

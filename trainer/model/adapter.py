@@ -16,6 +16,7 @@ from trainer.model.lora import Factors
 
 class Adapter:
     """Factors A (rank, in) and B (out, rank), F32, of each target tensor; scale is alpha / rank.
+    A tensor of several experts has one such pair for each: (experts, rank, in) and so on.
 
     B starts at zero, so a new adapter changes nothing; A is uniform in ±1/√in, as in the LoRA
     authors' code. The same seed gives the same factors on every device.
@@ -39,13 +40,13 @@ class Adapter:
         shapes = layer_shapes(architecture)
         self.factors: dict[str, Factors] = {}
         for name in targets:
-            rows, columns = shapes[name.split(".")[2]]
-            A = torch.empty(rank, columns).uniform_(
+            *experts, rows, columns = shapes[name.split(".")[2]]
+            A = torch.empty(*experts, rank, columns).uniform_(
                 -1 / math.sqrt(columns), 1 / math.sqrt(columns), generator=generator
             )
             self.factors[name] = (
                 A.to(device).requires_grad_(),
-                torch.zeros(rows, rank, device=device, requires_grad=True),
+                torch.zeros(*experts, rows, rank, device=device, requires_grad=True),
             )
 
     @property

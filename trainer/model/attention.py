@@ -1,45 +1,40 @@
-"""Rotary position and attention over a packed pass."""
+"""Attention over a packed pass."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from trainer.gguf.architecture import Architecture
 from trainer.model.packing import Suffixes
 
 
-def rotary_angles(architecture: Architecture, factors: Tensor | None, length: int) -> Tensor:
-    """Unit complex numbers (length, head_size / 2) that turn the pairs of a head by position.
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How a row weighs those that it sees.
 
-    Pair j at position p turns by p · scale · base^(−2j / head_size) / factor_j (Su et al.,
-    "RoFormer", arXiv 2104.09864, eq. 15; the factors are Llama 3's). The angles are formed in
-    F64: an F32 product loses digits that long contexts need.
+    Query-key products are multiplied with ``scale``; with a ``cap`` c a product s then becomes
+    c · tanh(s / c) (Gemma 2's soft cap, arXiv 2408.00118, section 2). With a ``window`` w a row
+    sees itself and the w − 1 rows before; without one, all rows before.
     """
-    half = architecture.head_size // 2
-    j = torch.arange(half, dtype=torch.float64)
-    frequency = architecture.rope_base ** (-j / half) * architecture.rope_scale
-    if factors is not None:
-        frequency = frequency / factors.cpu().double()
-    angles = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
-    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+
+    scale: float
+    window: int | None = None
+    cap: float | None = None
 
 
-def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Turn the interleaved pairs (2j, 2j + 1) of each head. x (T, heads, d), turn (T, d / 2)."""
-    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * turn[:, None, :]).flatten(-2)
-
-
-def prefix_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def prefix_attention(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
     """Causal attention of one text on itself.
 
     q (P, heads, d); k, v (P, kv_heads, d); heads a multiple of kv_heads. Returns (P, heads, d).
     """
-    out = F.scaled_dot_product_attention(
-        *_grouped(q[None], k[None], v[None]), is_causal=True, scale=scale
-    )
+    length = len(q)
+    beyond = scoring.window is not None and length > scoring.window
+    seen = _seen(length, 0, scoring, q.device) if beyond or scoring.cap else None
+    out = _attend(*_grouped(q[None], k[None], v[None]), seen, scoring)
     return out.flatten(0, 1).transpose(0, 1)
 
 
@@ -49,7 +44,7 @@ def suffix_attention(
     v: Tensor,
     prefix: tuple[Tensor, Tensor],
     layout: Suffixes,
-    scale: float,
+    scoring: Scoring,
 ) -> Tensor:
     """Attention of the answers' rows on the shared prompt and, causally, on their own answer.
 
@@ -66,14 +61,42 @@ def suffix_attention(
     def with_prefix(own: Tensor, before: Tensor) -> Tensor:
         return torch.cat([before.expand(count, -1, -1, -1), block(own)], dim=1)
 
-    causal = torch.ones(longest, length + longest, dtype=torch.bool, device=q.device)
-    out = F.scaled_dot_product_attention(
-        *_grouped(block(q), with_prefix(k, prefix[0]), with_prefix(v, prefix[1])),
-        attn_mask=causal.tril(length),
-        scale=scale,
-    )
+    grouped = _grouped(block(q), with_prefix(k, prefix[0]), with_prefix(v, prefix[1]))
+    out = _attend(*grouped, _seen(longest, length, scoring, q.device), scoring)
     rows = out.view(count, -1, longest, out.shape[-1]).transpose(1, 2).flatten(0, 1)
     return rows.index_select(0, layout.flat)
+
+
+def _seen(rows: int, before: int, scoring: Scoring, device: torch.device) -> Tensor:
+    """Which of ``before`` earlier rows and ``rows`` of their own the latter see: (rows, all)."""
+    seen = torch.ones(rows, before + rows, dtype=torch.bool, device=device).tril_(before)
+    return seen if scoring.window is None else seen.triu_(before - scoring.window + 1)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scoring: Scoring) -> Tensor:
+    """Attention of batches made by `_grouped`. Without ``seen``, which a cap needs, each row sees
+    those up to it."""
+    if scoring.cap is None:
+        causal = seen is None
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen, is_causal=causal, scale=scoring.scale
+        )
+    assert seen is not None
+    if not torch.is_grad_enabled():
+        return _capped(q, k, v, seen, scoring.scale, scoring.cap)
+    # The products of all rows with all keys, several times over, are too much to keep.
+    out: Tensor = checkpoint(
+        _capped, q, k, v, seen, scoring.scale, scoring.cap, use_reentrant=False
+    )
+    return out
+
+
+def _capped(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float, cap: float) -> Tensor:
+    # The shared keys and values are one matrix for all query heads of a batch entry.
+    products = (q.flatten(1, 2) @ k[:, 0].mT).view(*q.shape[:3], -1)
+    capped = products.mul(scale / cap).tanh().mul(cap)
+    capped = capped.masked_fill(~seen, float("-inf"))
+    return (capped.softmax(dim=-1).flatten(1, 2) @ v[:, 0]).view_as(q)
 
 
 def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

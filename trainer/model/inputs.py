@@ -72,3 +72,22 @@ class SwiGlu:
         torch.mul(upstream, F.silu(gate), out=d_up)
         d_gate.copy_(torch.ops.aten.silu_backward(upstream.mul_(up), gate))
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class GeGlu:
+    """gelu(gate) · up of a (T, 2f) input whose halves are gate and up (Shazeer, as above), with
+    gelu by its tanh formula (Hendrycks and Gimpel, arXiv 1606.08415, section 2)."""
+
+    def forward(self, raw: Tensor) -> Tensor:
+        gate, up = raw.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh").mul_(up)
+
+    def backward(self, raw: Tensor, upstream: Tensor) -> Tensor:
+        gate, up = raw.chunk(2, dim=-1)
+        result = torch.empty_like(raw)
+        d_gate, d_up = result.chunk(2, dim=-1)
+        torch.mul(upstream, F.gelu(gate, approximate="tanh"), out=d_up)
+        slope = torch.ops.aten.gelu_backward(upstream.mul_(up), gate, approximate="tanh")
+        d_gate.copy_(slope)
+        return result

@@ -239,6 +239,7 @@ class Learner:
             temperature=self.settings.temperature,
             chunk=self.settings.chunk,
             entropy_gradient=self.settings.entropy_gradient,
+            cap=self.decoder.architecture.scales.logit_cap,
         )
         return scores, states
 

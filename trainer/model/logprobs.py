@@ -25,8 +25,10 @@ def score_tokens(
     temperature: float,
     chunk: int,
     entropy_gradient: bool = False,
+    cap: float | None = None,
 ) -> TokenScores:
-    """Score ``targets`` (N,) under softmax(hidden weightᵀ / temperature).
+    """Score ``targets`` (N,) under softmax(cap(hidden weightᵀ) / temperature), where cap is
+    `soft_cap`.
 
     hidden (N, width); weight (vocabulary, width), frozen. At most ``chunk`` rows of logits exist
     at a time. The gradient of log p(y) with respect to a hidden state is
@@ -40,12 +42,19 @@ def score_tokens(
 
         ∂H/∂h = −(Σ_v p_v z_v w_v − Σ_v p_v z_v · Σ_v p_v w_v) / temperature,
 
-    the covariance of logit and output row under p. It does not change when z is shifted.
+    the covariance of logit and output row under p. It does not change when z is shifted. With a
+    cap, every w_v in these is multiplied with the cap's slope at logit v, 1 − tanh².
     """
     logprobs, entropy = _Scores.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, temperature, chunk, entropy_gradient
+        hidden, weight, targets, temperature, chunk, entropy_gradient, cap
     )
     return TokenScores(logprobs, entropy)
+
+
+def soft_cap(logits: Tensor, cap: float | None) -> Tensor:
+    """c · tanh(logits / c), in place, for a ``cap`` c (Gemma 2, arXiv 2408.00118, section 2); the
+    logits as they are without one."""
+    return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
 
 class _Scores(torch.autograd.Function):
@@ -58,6 +67,7 @@ class _Scores(torch.autograd.Function):
         temperature: float,
         chunk: int,
         entropy_gradient: bool,
+        cap: float | None,
     ) -> tuple[Tensor, Tensor]:
         logprobs = hidden.new_empty(len(targets))
         entropy = hidden.new_full((len(targets),), float("nan"))
@@ -66,7 +76,10 @@ class _Scores(torch.autograd.Function):
         for start in range(0, len(targets), chunk):
             part = slice(start, start + chunk)
             h, y = hidden[part], targets[part]
-            logits = h @ weight.T
+            logits = soft_cap(h @ weight.T, cap)
+            steepness = None
+            if cap is not None and jacobian is not None:
+                steepness = logits.div(cap).square_().neg_().add_(1.0)
             if temperature != 1.0:
                 logits.div_(temperature)
             chosen = logits.gather(1, y[:, None])[:, 0]
@@ -79,15 +92,21 @@ class _Scores(torch.autograd.Function):
             logprobs[part] = chosen - total
             if jacobian is None:
                 continue
-            mean = (unnormalised @ weight).div_(mass[:, None])
-            torch.sub(weight[y], mean, out=jacobian[part]).div_(temperature)
-            if slope is None:
+            own = weight[y]
+            if steepness is not None:
+                own = own * steepness.gather(1, y[:, None])
+            mean = (_times(unnormalised, steepness) @ weight).div_(mass[:, None])
+            torch.sub(own, mean, out=jacobian[part]).div_(temperature)
+            if slope is not None:
+                spread, slope[part] = _covariance(unnormalised, mass, mean, weight, steepness)
+                entropy[part] = mass.log() - spread
+                slope[part].div_(-temperature)
+            elif cap is None:
                 # Σ p z = h · Σ p w / temperature, so the entropy costs no pass over the vocabulary.
                 entropy[part] = total - (h * mean).sum(-1) / temperature
             else:
-                spread, slope[part] = _covariance(unnormalised, mass, mean, weight)
+                spread = unnormalised.xlogy_(unnormalised).sum(dim=-1) / mass
                 entropy[part] = mass.log() - spread
-                slope[part].div_(-temperature)
         ctx.save_for_backward(jacobian, slope)
         if slope is None:
             ctx.mark_non_differentiable(entropy)
@@ -99,18 +118,24 @@ class _Scores(torch.autograd.Function):
         gradient = upstream[0][:, None] * jacobian
         if slope is not None:
             gradient.addcmul_(upstream[1][:, None], slope)
-        return gradient, None, None, None, None, None
+        return gradient, None, None, None, None, None, None
+
+
+def _times(values: Tensor, steepness: Tensor | None) -> Tensor:
+    return values if steepness is None else values * steepness
 
 
 def _covariance(
-    unnormalised: Tensor, mass: Tensor, mean: Tensor, weight: Tensor
+    unnormalised: Tensor, mass: Tensor, mean: Tensor, weight: Tensor, steepness: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Under p = unnormalised / mass: the mean (n,) of z − max z, and the covariance (n, width) of
-    z and the output rows, whose mean is ``mean``. ``unnormalised`` = exp(z − max z) is used up.
+    z and the output rows (each times its logit's ``steepness``), whose mean is ``mean``.
+    ``unnormalised`` = exp(z − max z) is used up.
 
     z − max z is the logarithm of what is at hand, so neither the logits nor a second tensor of
     their size is needed; and 0 · log 0 counts as 0.
     """
     weighed = unnormalised.xlogy_(unnormalised)
     shifted = weighed.sum(dim=-1) / mass
-    return shifted, (weighed @ weight).div_(mass[:, None]).sub_(shifted[:, None] * mean)
+    product = _times(weighed, steepness) @ weight
+    return shifted, product.div_(mass[:, None]).sub_(shifted[:, None] * mean)

@@ -9,6 +9,7 @@ import torch
 from trainer.agreement import PROBE_TOKENS
 from trainer.config.models import PpoConfig, RolloutConfig, RunConfig, SftConfig
 from trainer.export import load_into
+from trainer.gguf.architecture import forced_metadata
 from trainer.inputs import AnyInputs, Inputs, ModelInputs
 from trainer.llama.native import gpu_available
 from trainer.memory import chunk_of, concurrency_of, micro_batch_of
@@ -54,10 +55,13 @@ def open_engine(config: RolloutConfig, inputs: Inputs, weights: RolloutWeights) 
         threads=threads_of(config),
         # A GPU that only torch sees still trains; sampling then stays on the CPU.
         use_gpu=config.model.device != "cpu" and gpu_available(),
+        forced=forced_metadata(inputs.architecture, training.ctx),
     )
 
 
-def open_checking_engine(config: SftConfig, weights: RolloutWeights) -> RolloutEngine:
+def open_checking_engine(
+    config: SftConfig, inputs: ModelInputs, weights: RolloutWeights
+) -> RolloutEngine:
     """A sampler that samples nothing: llama.cpp, to compare the adapter's effect in it."""
     return RolloutEngine(
         weights.path,
@@ -69,6 +73,7 @@ def open_checking_engine(config: SftConfig, weights: RolloutWeights) -> RolloutE
         exact=not config.training.fast_sampling_context,
         threads=threads_of(config),
         use_gpu=config.model.device != "cpu" and gpu_available(),
+        forced=forced_metadata(inputs.architecture, config.training.ctx),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -66,8 +66,8 @@ class RolloutEngine(Closing):
     """Answers prompts with the model of one GGUF file under the adapter set last.
 
     ``ctx`` bounds prompt and answer together, ``max_prompt_tokens`` any prompt. ``concurrency``
-    answers are generated at once. ``exact`` trades speed for float32 keys and values. One thread
-    at a time: a call during another one is refused.
+    answers are generated at once. ``exact`` trades speed for float32 keys and values. ``forced`` is
+    metadata in place of the file's. One thread at a time: a call during another one is refused.
 
     Raises:
         ConfigError: the sizes do not fit each other.
@@ -86,6 +86,7 @@ class RolloutEngine(Closing):
         exact: bool,
         threads: int,
         use_gpu: bool = False,
+        forced: Mapping[str, int] | None = None,
     ) -> None:
         self.settings = settings
         self._ctx = ctx
@@ -99,7 +100,9 @@ class RolloutEngine(Closing):
         )
         self._lock = threading.Lock()
         with ExitStack() as opened:
-            self.model = opened.enter_context(LlamaModel.open(weights, use_gpu=use_gpu))
+            self.model = opened.enter_context(
+                LlamaModel.open(weights, use_gpu=use_gpu, forced=forced)
+            )
             self.vocabulary = Vocabulary(self.model.vocab, self.model)
             self._context = opened.enter_context(
                 LlamaContext(

@@ -161,6 +161,35 @@ def test_one_factor_in_f32_keeps_the_whole_in_f32(base, tmp_path):
     assert read_adapter(path, base).dtype == "f32"
 
 
+@pytest.mark.parametrize("rank", [1, 3])
+def test_factors_of_experts_come_back_as_they_were_written(random_model, tmp_path, rank):
+    """Six experts of 32 on a width of 64, with a pair each."""
+    base = describe(GgufFile(random_model("qwen3moe")))
+    rng = np.random.default_rng(1)
+    name = "blk.1.ffn_down_exps.weight"
+    factors = {
+        f"{name}.lora_a": rng.standard_normal((6, rank, 32), np.float32),
+        f"{name}.lora_b": rng.standard_normal((6, 64, rank), np.float32),
+    }
+    write_adapter(tmp_path / "a.gguf", factors, architecture="qwen3moe", alpha=2.0, dtype="f32")
+    stored = read_adapter(tmp_path / "a.gguf", base)
+    assert (stored.rank, stored.targets) == (rank, (name,))
+    for key, value in factors.items():
+        np.testing.assert_array_equal(stored.factors[key], value)
+        assert stored.factors[key].shape == value.shape
+
+
+def test_factors_of_fewer_experts_are_refused(random_model, tmp_path):
+    base = describe(GgufFile(random_model("qwen3moe")))
+    factors = {
+        "blk.0.ffn_up_exps.weight.lora_a": np.zeros((5, 3, 64), np.float32),
+        "blk.0.ffn_up_exps.weight.lora_b": np.zeros((5, 32, 3), np.float32),
+    }
+    path = foreign(tmp_path / "a.gguf", factors, architecture="qwen3moe")
+    with pytest.raises(ModelError, match="32 rows and 64 columns of 6 experts"):
+        read_adapter(path, base)
+
+
 def without(name):
     return {k: v for k, v in factors_of().items() if k != name}
 

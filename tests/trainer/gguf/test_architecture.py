@@ -19,13 +19,57 @@ def test_tied_output_is_told_by_its_absence(random_llama):
 
 
 @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("qwen35", "gated delta rule"),
+        ("lfm2", "short gated convolution"),
+        ("gemma4", "layers that share keys and values"),
+    ],
+)
+def test_what_an_architecture_is_refused_for_is_named(random_model, name, words):
+    with pytest.raises(ModelError, match=rf"'{name}' is not supported \(not computed: .*{words}"):
+        describe(GgufFile(random_model(name)))
+
+
+def test_scales_that_a_granite_states(random_model):
+    scales = describe(GgufFile(random_model("granite"))).scales
+    stated = (scales.embedding, scales.residual, scales.attention, scales.logits)
+    assert stated == pytest.approx((6.0, 0.4, 0.3, 0.25))
+
+
+def test_caps_of_a_gemma2_and_those_it_has_without_stating_them(random_model):
+    stated = describe(GgufFile(random_model("gemma2"))).scales
+    assert (stated.attention_cap, stated.logit_cap) == (2.0, 6.0)
+    usual = describe(GgufFile(random_model("gemma2", own=()))).scales
+    assert (usual.attention_cap, usual.logit_cap) == (50.0, 30.0)
+    other = describe(GgufFile(random_model("gemma3"))).scales
+    assert (other.attention_cap, other.logit_cap) == (None, None)
+
+
+def test_an_expert_without_a_width_of_its_own_has_a_share_of_the_whole(random_model):
+    a = describe(GgufFile(random_model("qwen3moe", experts=(6, 2, 0), ff_width=96)))
+    assert (a.experts.count, a.experts.used, a.experts.width, a.ff_width) == (6, 2, 48, 0)
+
+
+def test_groups_of_experts_are_refused(random_model):
+    with pytest.raises(ModelError, match="groups of experts"):
+        describe(GgufFile(random_model("qwen3moe", own=(("expert_group_count", 2),))))
+
+
+@pytest.mark.parametrize("experts", [(6, 7, 32), (6, 0, 32)])
+def test_experts_that_cannot_be_are_refused(random_model, experts):
+    with pytest.raises(ModelError, match="the metadata's experts cannot be"):
+        describe(GgufFile(random_model("qwen3moe", experts=experts)))
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"architecture": "mamba"}, r"'mamba' is not supported; retrograd trains llama"),
         ({"extra": (("llama.expert_count", 8),)}, "mixture of experts"),
         ({"extra": (("llama.expert_count", "abc"),)}, r"expert_count = 'abc' .*a whole number"),
         ({"extra": (("split.count", 2),)}, "one part of a model in 2 files"),
-        ({"extra": (("llama.rope.scaling.type", "yarn"),)}, "'yarn' is not supported"),
+        ({"extra": (("llama.rope.scaling.type", "su"),)}, "'su' is not supported"),
         ({"heads": 6, "kv_heads": 4}, "cannot share"),
         ({"extra": (("general.type", "adapter"),)}, "this is an adapter"),
     ],
@@ -58,6 +102,20 @@ def test_targets_by_alias_pattern_and_auto(random_llama):
         "blk.1.ffn_down.weight",
     ]
     assert len(select_targets(a, ["auto"])) == 14
+
+
+def test_aliases_stand_for_the_matrix_that_holds_their_rows(random_model):
+    joined = describe(GgufFile(random_model("phi3", layers=1)))
+    assert select_targets(joined, ["q", "v", "ffn_gate"]) == [
+        "blk.0.attn_qkv.weight",
+        "blk.0.ffn_up.weight",
+    ]
+    mixture = describe(GgufFile(random_model("qwen3moe", layers=1)))
+    assert select_targets(mixture, ["ffn_up", "k"]) == [
+        "blk.0.attn_k.weight",
+        "blk.0.ffn_up_exps.weight",
+    ]
+    assert "blk.0.ffn_gate_inp.weight" not in select_targets(mixture, ["auto"])
 
 
 def test_a_target_that_matches_nothing_lists_the_candidates(random_llama):

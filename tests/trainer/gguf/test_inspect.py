@@ -26,9 +26,34 @@ def test_a_model_that_can_be_trained(random_llama):
     assert report.file_bytes == path.stat().st_size
     assert report.chat_template
     assert (report.supported, report.reason, report.adapter) == (True, None, None)
+    assert report.decoder.name == "llama"
+    assert report.candidates == {
+        "q": (64, 64),
+        "k": (16, 64),
+        "v": (16, 64),
+        "o": (64, 64),
+        "ffn_gate": (96, 64),
+        "ffn_up": (96, 64),
+        "ffn_down": (64, 96),
+    }
+    assert report.special == {"eos": (257, "<|end|>")}
     # 260 tokens in and out, two norms of a layer and one at the end, and the matrices
     matrices = 2 * (64 * 64 + 16 * 64 * 2 + 64 * 64 + 3 * 64 * 96)
     assert report.parameters == 2 * 260 * 64 + 5 * 64 + matrices
+
+
+def test_candidates_of_joined_matrices_and_of_experts(random_model):
+    joined = inspect_file(random_model("phi3")).candidates
+    assert (joined["attn_qkv"], joined["ffn_up"]) == ((96, 64), (192, 64))
+    mixture = inspect_file(random_model("qwen3moe")).candidates
+    assert mixture["ffn_down_exps"] == (6, 64, 32)
+    assert "ffn_gate_inp" not in mixture
+
+
+@pytest.mark.parametrize("value", [260, 2**32 - 1])
+def test_a_special_token_beyond_the_vocabulary_has_no_text(random_llama, value):
+    key = "tokenizer.ggml.padding_token_id"
+    assert inspect_file(random_llama(extra=((key, value),))).special["padding"] == (value, "")
 
 
 def test_a_quantised_model_counts_its_types(random_llama, tmp_path):
@@ -51,9 +76,16 @@ def test_what_cannot_be_trained_is_described_with_the_reason(random_llama, optio
     path = random_llama(**options)
     report = inspect_file(path)
     assert not report.supported
+    assert report.decoder is None
     assert reason in report.reason
     assert str(path) not in report.reason
     assert report.sizes["layers"] == "2"
+
+
+def test_an_adapter_of_rank_1(tmp_path):
+    """Whose lora_a is stored without its extent of 1."""
+    report = inspect_file(write(tmp_path / "adapter.gguf", {"blk.0.attn_q.weight": 1}))
+    assert report.adapter.rank == (1, 1)
 
 
 def write(path, ranks, **options):

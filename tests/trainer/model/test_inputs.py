@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 import torch
 import torch.nn.functional as F
 
-from trainer.model.inputs import RmsNorm, SwiGlu
+from trainer.model.inputs import GeGlu, RmsNorm, SwiGlu
 from trainer.model.lora import JoinedLinear, Part
 
 
@@ -32,9 +35,14 @@ def test_rms_norm_value_and_gradient():
     assert torch.autograd.gradcheck(lambda t: apply(linear, t), (raw,))
 
 
-def test_swiglu_value_and_gradient():
+@pytest.mark.parametrize(
+    ("gate", "function"),
+    [(SwiGlu(), F.silu), (GeGlu(), partial(F.gelu, approximate="tanh"))],
+    ids=["silu", "gelu"],
+)
+def test_gates_value_and_gradient(gate, function):
     torch.manual_seed(0)
     raw = randn(3, 8, grad=True)
-    linear = alone(SwiGlu(), 4)
-    torch.testing.assert_close(apply(linear, raw), F.silu(raw[:, :4]) * raw[:, 4:])
+    linear = alone(gate, 4)
+    torch.testing.assert_close(apply(linear, raw), function(raw[:, :4]) * raw[:, 4:])
     assert torch.autograd.gradcheck(lambda t: apply(linear, t), (raw,))

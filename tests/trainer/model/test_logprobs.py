@@ -71,6 +71,26 @@ def test_entropy_and_its_gradient_equal_torchs_softmax(temperature, chunk):
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_soft_cap_comes_before_the_temperature(asked):
+    """Scores, entropy and their gradients of 2 · tanh(z / 2) / T."""
+    torch.manual_seed(0)
+    hidden, weight = randn(7, 4, grad=True), randn(11, 4)
+    targets, upstream = torch.randint(0, 11, (7,)), randn(7, 2)
+    mine = score_tokens(
+        hidden, weight, targets, temperature=0.7, chunk=3, entropy_gradient=asked, cap=2.0
+    )
+    logprobs = (2 * torch.tanh(hidden @ weight.T / 2) / 0.7).log_softmax(-1)
+    theirs = logprobs.gather(1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
+    gradients = []
+    for chosen, entropy in (mine, theirs):
+        torch.testing.assert_close(chosen, theirs[0])
+        torch.testing.assert_close(entropy, theirs[1], check_stride=False)
+        loss = (chosen * upstream[:, 0]).sum() + asked * (entropy * upstream[:, 1]).sum()
+        gradients.append(torch.autograd.grad(loss, hidden)[0])
+    torch.testing.assert_close(*gradients)
+
+
 def test_entropy_gradient_against_finite_differences():
     torch.manual_seed(0)
     hidden, weight = randn(5, 4, grad=True), randn(11, 4)
