@@ -20,6 +20,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
+# Two files of tests at a time, each on one core: most tests wait for a process of theirs.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help venv test test-full e2e browser postgres screenshots demo lint wheel clean FORCE
@@ -43,10 +45,10 @@ $(INSTALLED): FORCE
 endif
 
 test: venv browser postgres ## run the tests, without the longest checks
-	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+	$(PYTEST) -m "not full" $(PYTEST_ARGS)
 
 test-full: venv browser postgres ## run every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 e2e: venv browser ## run the tests in a real browser (part of `make test`)
 	$(BIN)/python -m pytest -m "not full" tests/e2e $(PYTEST_ARGS)
