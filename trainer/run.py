@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 from trainer.agreement import Agreement
+from trainer.checkpoint.claim import claimed
 from trainer.config import RunConfig, notes, refuse_unavailable
 from trainer.errors import RetrogradError
 from trainer.export import ExportRefusedError, write_checked
@@ -18,7 +19,7 @@ from trainer.inputs import AnyInputs, TextInputs, coverage, planned_updates, rea
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.opening.checks import check_before_run
 from trainer.opening.parts import Session
-from trainer.resume import Resumed, resume
+from trainer.resume import Resumed, checkpoint_folder, resume
 from trainer.rollout.continuous import RolloutStopped
 from trainer.session import open_session
 
@@ -37,7 +38,13 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
     refuse_unavailable(config)
     inputs = read_any(config)
     check_before_run(config, inputs)
-    resumed = resume(config, inputs, resume_from)
+    with claimed(checkpoint_folder(config)):
+        return _run(config, inputs, monitor, resume(config, inputs, resume_from))
+
+
+def _run(
+    config: RunConfig, inputs: AnyInputs, monitor: Monitor, resumed: Resumed | None
+) -> Outcome:
     monitor.run_started(_info(config, inputs, resumed))
     outcome = Outcome("failed", 0, None, "ended before it could train")
     try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated
 
@@ -48,4 +51,20 @@ def _options(
 
 
 def main() -> None:
-    app(prog_name="retrograd")
+    try:
+        app(prog_name="retrograd")
+    finally:
+        _give_up_on_closed_streams()
+
+
+def _give_up_on_closed_streams() -> None:
+    """What a terminal that has gone did not take would be tried again when Python ends, and the
+    exit status would be 120 in place of the command's own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)

@@ -53,7 +53,7 @@ def safe_name(given: str) -> str:
         )
     if name.startswith((".", "-")):
         raise UploadError(f"{name!r}: a file's name cannot begin with {name[0]!r}; rename it.")
-    if name in RESERVED:
+    if name.casefold() in RESERVED:  # some file systems do not tell cases apart
         raise UploadError(f"{name!r}: the server has a file of that name itself; rename it.")
     return name
 

@@ -18,6 +18,7 @@ from app.store.database import Store
 from app.store.export import metrics_csv, metrics_jsonl, records_jsonl
 from app.store.models import Run
 from app.store.queries.artifacts import Recorded, artifact_of, artifacts_of
+from app.store.status import ACTIVE
 from app.text import neutralise
 
 router = APIRouter()
@@ -100,9 +101,9 @@ def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
         recorded = artifact_of(session, run_id, artifact_id)
     if recorded is None:
         raise HTTPException(404, f"Run {run_id} has no artifact {artifact_id}.")
-    state = look(recorded, _inside(run))
+    state = look(recorded, _inside(run), run.status in ACTIVE)
     if state != "there":
-        status = 403 if state == "refused" else 410
+        status = {"refused": 403, "growing": 409}.get(state, 410)
         raise HTTPException(status, f"{neutralise(recorded.path)} {STATES[state]}.")
     path = Path(recorded.path)
     fallback = f"run-{run_id}-{recorded.kind}{path.suffix if path.suffix.isascii() else ''}"
@@ -122,7 +123,7 @@ def export(run_id: int, name: Export, store: StoreDep) -> Response:
 
 
 def _left(run: Run, recorded: Recorded) -> LeftFile:
-    state = look(recorded, _inside(run))
+    state = look(recorded, _inside(run), run.status in ACTIVE)
     path = Path(recorded.path)
     return LeftFile(
         id=recorded.id,

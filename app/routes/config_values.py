@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
@@ -129,9 +130,10 @@ def _known(
 
 
 def _table(name: str, values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> Table:
+    before = _typed(values, fields)
     order = [key for key in fields if key in values] + [key for key in values if key not in fields]
     settings = [
-        _setting(key, values, fields.get(key))
+        _setting(key, values[key], fields.get(key), before)
         for key in order
         # A section that is not there is null among the values.
         if not (values[key] is None and key in fields and section_models(fields[key]))
@@ -139,10 +141,19 @@ def _table(name: str, values: Mapping[str, Any], fields: Mapping[str, FieldInfo]
     return Table(name, settings, sum(setting.state == "chosen" for setting in settings))
 
 
-def _setting(key: str, values: Mapping[str, Any], field: FieldInfo | None) -> Setting:
-    value = values[key]
-    # A default may follow from the keys above it.
-    default = field and field.get_default(call_default_factory=True, validated_data=dict(values))
+def _typed(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """The values as the configuration has them: paths are text in their stored form."""
+    return {
+        key: Path(value)
+        if isinstance(value, str) and key in fields and fields[key].annotation is Path
+        else value
+        for key, value in values.items()
+    }
+
+
+def _setting(key: str, value: object, field: FieldInfo | None, before: dict[str, Any]) -> Setting:
+    """``before`` are the typed values of the section, which a default may follow from."""
+    default = field and field.get_default(call_default_factory=True, validated_data=before)
     if field is None or default is PydanticUndefined:
         means = field.description if field else None
         return Setting(key, _written(value), "chosen", None, _line(means))

@@ -11,18 +11,15 @@ from typing import Any, Literal
 
 from app.routes.advice import Part, parts_of
 from app.routes.tiles import healthy_below
+from app.routes.trend import EARLY, Trend, trend_between, trend_of, trend_since_the_start
 from app.server.templating import number, percent
 from app.store.models import Run
 from app.store.queries.overview import Numbers
 from trainer.health.headline import Headline, headline_of
 from trainer.health.resolve import lookup
 from trainer.health.rules import Metric
-from trainer.health.trackers import error_of_difference, estimate
 
 Tone = Literal["good", "warn", "quiet"]
-EARLY = 10
-"""Updates before which nothing is told of a trend."""
-_ERRORS = 2.0
 _LEAST_EVALUATIONS = 2
 """In each half of them, so that they have a spread."""
 _WORTH_A_WORD = 0.5
@@ -40,21 +37,6 @@ class Statement:
     metric: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """Means of the later and of the earlier half of the last values; ``sure`` where they differ by
-    more than their error explains."""
-
-    before: float
-    now: float
-    over: int
-    sure: bool
-
-    @property
-    def change(self) -> float:
-        return self.now - self.before
-
-
 def statements(run: Run, numbers: Numbers, guide: Mapping[str, Metric]) -> list[Statement]:
     """What is wrong first, then what is well, then what needs no care."""
     wrong = [_wrong(finding) for finding in run.findings]
@@ -65,27 +47,6 @@ def statements(run: Run, numbers: Numbers, guide: Mapping[str, Metric]) -> list[
     if good and good[0].tone == "good":
         return [*good, *wrong, *other, *_all_well(numbers, guide, bool(wrong))]
     return [*wrong, *good, *other, *_all_well(numbers, guide, bool(wrong))]
-
-
-def trend_of(values: list[tuple[int, float]]) -> Trend | None:
-    """Of the later half against the earlier; None with fewer than `EARLY` values."""
-    half = len(values) // 2
-    return None if len(values) < EARLY else _trend(values[:half], values[-half:])
-
-
-def trend_since_the_start(numbers: Numbers) -> Trend | None:
-    """Of the last values against as many of the first; None with fewer than `EARLY` values."""
-    count = min(len(numbers.start), len(numbers.main) // 2)
-    if count < EARLY // 2:
-        return None
-    return _trend(numbers.start[:count], numbers.main[-count:])
-
-
-def _trend(before: list[tuple[int, float]], now: list[tuple[int, float]]) -> Trend:
-    then, today = (estimate([value for _, value in values]) for values in (before, now))
-    error = error_of_difference(then, today)
-    sure = abs(today.mean - then.mean) > _ERRORS * error
-    return Trend(then.mean, today.mean, len(now), sure)
 
 
 def _wrong(finding: Mapping[str, Any]) -> Statement:
@@ -120,19 +81,26 @@ def _learning(numbers: Numbers, main: Headline) -> Iterator[Statement]:
         text = f"Means of the first {since.over} updates and of the last. "
         text += _held_out(numbers, main)
         yield Statement("good", title, parts_of(text.strip()), main.name)
+    elif not trend.is_level:
+        title = f"The {word} {_change(trend)}, which its noise may explain."
+        yield Statement("quiet", title, parts_of(_means(trend)), main.name)
     else:
         title = f"The {word} is steady at {number(trend.now)}."
         yield Statement("quiet", title, parts_of(_means(trend)), main.name)
 
 
 def _moving(trend: Trend, numbers: Numbers, main: Headline) -> Statement:
-    verb = "fell" if trend.change < 0 else "rose"
-    change = f"the {main.word} {verb} {number(abs(trend.change))} in {trend.over} updates."
+    change = f"the {main.word} {_change(trend)}."
     if main.is_better(trend.now, trend.before):
         text = f"{_means(trend)} {_held_out(numbers, main)}".strip()
         return Statement("good", f"Learning: {change}", parts_of(text), main.name)
     text = f"{_means(trend)} If that lasts, lower training.lr."
     return Statement("warn", change.capitalize(), parts_of(text), main.name)
+
+
+def _change(trend: Trend) -> str:
+    verb = "fell" if trend.change < 0 else "rose"
+    return f"{verb} {number(abs(trend.change))} in {trend.over} updates"
 
 
 def _means(trend: Trend) -> str:
@@ -148,7 +116,7 @@ def _held_out(numbers: Numbers, main: Headline) -> str:
             return ""
         (_, before), (_, now) = numbers.evaluations[0], numbers.evaluations[-1]
         return f"The held-out {main.word} went {number(before)} → {number(now)}."
-    trend = _trend(numbers.evaluations[:half], numbers.evaluations[-half:])
+    trend = trend_between(numbers.evaluations[:half], numbers.evaluations[-half:])
     if not trend.sure:
         return ""
     change = f"{number(trend.before)} → {number(trend.now)}"

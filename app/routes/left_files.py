@@ -9,19 +9,22 @@ from typing import Literal
 
 from app.store.queries.artifacts import Recorded
 
-FileState = Literal["there", "gone", "changed", "refused"]
+FileState = Literal["there", "gone", "changed", "growing", "refused"]
 STATES: dict[FileState, str] = {
     "there": "",
     "gone": "is not there any more",
     "changed": "was written again after it was recorded, and is another file now",
+    "growing": "is still growing: the run writes to it. What it holds so far is in records.jsonl",
     "refused": "is no plain file of this run's folder, and is not served",
 }
+_GROWS = "observe"
 _CLOCK_SECONDS = 1e-3
 
 
-def look(recorded: Recorded, inside: Path | None) -> FileState:
-    """``inside`` is the folder that the file has to lie in, once all links are followed. A link in
-    its own place is refused wherever it leads: a run records files."""
+def look(recorded: Recorded, inside: Path | None, at_work: bool = False) -> FileState:
+    """``at_work`` says whether the run goes on. ``inside`` is the folder that the file has to lie
+    in, once all links are followed. A link in its own place is refused wherever it leads: a run
+    records files."""
     path = Path(recorded.path)
     try:
         state = path.lstat()
@@ -33,4 +36,6 @@ def look(recorded: Recorded, inside: Path | None) -> FileState:
         return "gone"
     ahead = state.st_mtime > time.time()  # such a time is not recorded as it is
     same_time = ahead or abs(state.st_mtime - recorded.created_at) < _CLOCK_SECONDS
-    return "there" if state.st_size == recorded.size and same_time else "changed"
+    if state.st_size == recorded.size and same_time:
+        return "there"
+    return "growing" if at_work and recorded.kind == _GROWS else "changed"

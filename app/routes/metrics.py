@@ -173,9 +173,11 @@ def card_of(
     """``start`` is what the metric began with, for the bands that are a part of it."""
     prefix, _, rest = value.name.partition("/")
     band = entry.healthy if entry else None
-    low, high = (band.low, band.high) if band else (None, None)
+    low = band.low if band else None
     if band and band.low_of_start is not None and start is not None:
         low = band.low_of_start * start
+    high = band.high if band else None
+    bounded = isinstance(high, float) or (low is not None and low != 0.0)
     return Card(
         name=value.name,
         short=(rest or prefix).replace("_", " "),
@@ -183,7 +185,7 @@ def card_of(
         value=value.value,
         means=entry.means if entry else "",
         healthy=band.text if band else "",
-        low=low,
+        low=low if bounded else None,  # above 0 alone would shade all of the chart
         high=high if isinstance(high, float) else None,
         after=band.after if band else 0,
         advice=advice_on(entry, algorithm) if entry else [],

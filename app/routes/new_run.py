@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from app.jobs.queue import QueueError
 from app.jobs.runs import PASTED, Jobs, text_of
 from app.jobs.uploads import Upload, UploadError, checked_uploads, read_form
 from app.routes.config_values import Table, tables_of, unused
-from app.server.pages import PageContext, SettingsDep, StoreDep, WholeNumber, page
+from app.server.errors import wants_html
+from app.server.pages import PageContext, SettingsDep, StoreDep, WholeNumber, page, render
+from app.settings import ServerSettings
+from app.store.database import Store
 from app.store.models import Run
 from app.store.status import DRAFT
 from trainer.config import resolved_params
@@ -67,14 +70,17 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class UploadRow:
+    """``used`` says whether a key names it; nobody knows before the configuration can be read."""
+
     name: str
     size: int
-    used: bool
+    used: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRunPage(PageContext):
-    """``text`` is what the field holds at first, of the run ``clone`` where there is one."""
+    """``text`` is what the field holds at first, of the run ``clone`` where there is one;
+    ``refused`` says why what was sent is not taken."""
 
     text: str
     clone: int | None
@@ -84,6 +90,7 @@ class NewRunPage(PageContext):
     max_files: int
     max_bytes: int
     programs: bool
+    refused: str = ""
     section: str = "new"
 
 
@@ -108,6 +115,7 @@ class DraftPage(PageContext):
     max_files: int
     max_bytes: int
     programs: bool
+    refused: str = ""
     section: str = "new"
 
 
@@ -177,12 +185,16 @@ async def create(request: Request, store: StoreDep, settings: SettingsDep) -> Re
     """Takes ``toml`` (text), ``files`` (among them, in place of the text, a file ``*.toml``) and
     ``clone`` (a run's id)."""
     jobs = Jobs(store, settings)
-    form = await read_form(request, settings)
+    form = FormData()
     try:
+        form = await read_form(request, settings)
         text, name, uploads = _sent(form)
-        clone = str(form.get("clone") or "")
-        number = int(clone) if clone.isdecimal() and len(clone) < 16 else None
-        run_id = await run_in_threadpool(_create, jobs, text, name, uploads, number)
+        run_id = await run_in_threadpool(_create, jobs, text, name, uploads, _clone_of(form))
+    except UploadError as error:
+        if not wants_html(request):
+            raise
+        asked = await run_in_threadpool(_asked_again, store, settings, form, str(error))
+        return render(request, "new/page.html", asked, error.status)
     finally:
         await form.close()
     return RedirectResponse(f"/runs/new/{run_id}", 303)
@@ -194,10 +206,18 @@ async def change(
 ) -> Response:
     """Another text, and more files; the checks begin anew."""
     jobs = Jobs(store, settings)
-    form = await read_form(request, settings)
+    form = FormData()
     try:
+        form = await read_form(request, settings)
         text, _, uploads = _sent(form)
         await run_in_threadpool(_change, jobs, draft_id, text, uploads)
+    except UploadError as error:
+        if not wants_html(request):
+            raise
+        shown = await run_in_threadpool(draft, draft_id, store, settings)
+        text = str(form.get("toml") or "") or shown.text
+        asked = replace(shown, text=text, refused=str(error))
+        return render(request, "new/draft.html", asked, error.status)
     except QueueError as error:
         raise HTTPException(404, str(error)) from error
     finally:
@@ -229,6 +249,21 @@ async def remove(
     except QueueError as error:
         raise HTTPException(404, str(error)) from error
     return RedirectResponse(f"/runs/new/{draft_id}", 303)
+
+
+def _clone_of(form: FormData) -> int | None:
+    clone = str(form.get("clone") or "")
+    return int(clone) if clone.isdecimal() and len(clone) < 16 else None
+
+
+def _asked_again(
+    store: Store, settings: ServerSettings, form: FormData, refused: str
+) -> NewRunPage:
+    """The page with the text that was sent; a browser gives no page the files that were chosen."""
+    clone = _clone_of(form)
+    known = clone if clone is not None and text_of(store, clone) else None
+    text = str(form.get("toml") or "")
+    return replace(new_run(store, settings, known), text=text, refused=refused)
 
 
 def _sent(form: FormData) -> tuple[str, str, list[Upload]]:
@@ -303,9 +338,10 @@ def _file(found: Any, folder: Path) -> FileRow:  # noqa: ANN401
 
 
 def _uploads(folder: Path, reading: Reading) -> tuple[UploadRow, ...]:
+    known = reading.config is not None
     used = {found.path for found in reading.found if found.state == "uploaded"}
     return tuple(
-        UploadRow(name, (folder / name).stat().st_size, folder / name in used)
+        UploadRow(name, (folder / name).stat().st_size, folder / name in used if known else None)
         for name in Record.read(folder).uploads
         if (folder / name).is_file()
     )

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from app.routes.diagnosis import Statement, statements
 from app.routes.metrics import Card, card_of
 from app.routes.run_header import RunPage, find_run, header_of
-from app.routes.tiles import Tile, tiles
+from app.routes.tiles import Tile, fine_at_zero, tiles
 from app.server.pages import StoreDep, page
 from app.store.models import Run
 from app.store.queries.metrics import LastValue
@@ -29,12 +29,14 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A curve, with the marks of ``held_out`` (a metric's name, or empty) on it."""
+    """A curve, with the marks of ``held_out`` (a metric's name, or empty) on it. ``excuse`` is said
+    of a value outside the healthy band that is fine."""
 
     title: str
     card: Card
     held_out: str
     last_evaluation: tuple[int, float] | None
+    excuse: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ def headlines(run: Run, numbers: Numbers, guide: dict[str, Metric]) -> list[Head
             ),
             main.held_out if name == main.name else "",
             numbers.evaluations[-1] if name == main.name and numbers.evaluations else None,
+            fine_at_zero(name, run, numbers, guide),
         )
         for name in (main.name, second)
     ]

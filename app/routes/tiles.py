@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from app.routes.trend import has_learnt
 from app.server.templating import duration, number, percent
 from app.store.models import Run
 from app.store.queries.overview import Numbers
 from trainer.health.headline import headline_of
 from trainer.health.resolve import lookup
-from trainer.health.rules import Above, Metric, Test
+from trainer.health.rules import Above, Metric, Test, Zero
 
 Guide = Mapping[str, Metric]
 
@@ -40,7 +41,7 @@ def tiles(run: Run, numbers: Numbers, guide: Guide) -> list[Tile]:
         ]
     return [
         _since_the_start("reward / mean", run, numbers),
-        _held_against("clip fraction", "policy/clip_fraction", numbers, guide),
+        _clip_fraction(run, numbers, guide),
         _signal(run, numbers, guide),
         _length(numbers),
         _gap(numbers, guide),
@@ -77,6 +78,25 @@ def _held_against(name: str, metric: str, numbers: Numbers, guide: Guide) -> Til
     entry = guide.get(metric)
     note = f"healthy: {entry.healthy.text}" if entry else ""
     return Tile(name, number(numbers.last.get(metric)), note)
+
+
+def _clip_fraction(run: Run, numbers: Numbers, guide: Guide) -> Tile:
+    tile = _held_against("clip fraction", "policy/clip_fraction", numbers, guide)
+    excuse = fine_at_zero("policy/clip_fraction", run, numbers, guide)
+    return replace(tile, note=f"{tile.note}; {excuse}") if excuse else tile
+
+
+def fine_at_zero(metric: str, run: Run, numbers: Numbers, guide: Guide) -> str:
+    """What to say of a 0 below the healthy band that the guide does not mind while the run learns,
+    as this one does; empty where there is nothing to say."""
+    entry = guide.get(metric)
+    excused = entry is not None and any(
+        isinstance(rule.test, Zero) and rule.unless_learning for rule in entry.rules
+    )
+    if not excused or numbers.last.get(metric) != 0:
+        return ""
+    learns = has_learnt(numbers, headline_of(run.algorithm))
+    return "0 is fine while the run learns" if learns else ""
 
 
 def _silent_groups(run: Run, numbers: Numbers, guide: Guide) -> Tile:
@@ -162,7 +182,11 @@ def _epoch(run: Run, numbers: Numbers) -> Tile:
 def _tokens_learnt(numbers: Numbers) -> Tile:
     texts = numbers.last.get("sft/texts")
     note = "" if texts is None else f"in {texts:.0f} texts"
-    return Tile("tokens learnt in an update", number(numbers.last.get("sft/tokens")), note)
+    return Tile("tokens learnt in an update", _whole_number(numbers.last.get("sft/tokens")), note)
+
+
+def _whole_number(value: float | None) -> str:
+    return number(value) if value is None else f"{value:,.0f}"
 
 
 def _norm(numbers: Numbers) -> Tile:

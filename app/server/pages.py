@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -52,6 +52,9 @@ class PageContext:
     section: str
 
 
+Page = TypeVar("Page", bound=PageContext)
+
+
 def store_of(request: Request) -> Store:
     store: Store = request.app.state.store
     return store
@@ -68,11 +71,11 @@ SettingsDep = Annotated[ServerSettings, Depends(settings_of)]
 
 def page(
     router: APIRouter, path: str, template: str, *, twin: str | None = None
-) -> Callable[[Callable[P, PageContext]], Callable[P, PageContext]]:
+) -> Callable[[Callable[P, Page]], Callable[P, Page]]:
     """Serve what the handler returns: at ``path`` in ``template``, at ``twin`` (``path`` with
     ``.json``) as JSON. The handler itself stays what it is, a function to test."""
 
-    def register(handler: Callable[P, PageContext]) -> Callable[P, PageContext]:
+    def register(handler: Callable[P, Page]) -> Callable[P, Page]:
         def html(request: Request, context: PageContext) -> Response:
             return render(request, template, context)
 

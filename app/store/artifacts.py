@@ -35,17 +35,18 @@ class Artifacts:
         DBAPIError."""
         self._note({"checkpoint": sorted(checkpoint_folder(self.info).glob(f"*{_ENDING}"))}, wait)
 
-    def note_all(self, config: Path, adapter: Path | None) -> None:
-        """What is there when the run has ended. Raises DBAPIError."""
+    def note_all(self, config: Path, adapter: Path | None, update: int) -> None:
+        """What is there when the run has ended, with the adapter of ``update``. Raises
+        DBAPIError."""
         observed = lookup(self.info.params, "observe.directory")
         # Without an adapter, that of an earlier segment may still be there.
         found = {"adapter": [adapter]} if adapter is not None else {}
         found |= {"config": [config], "observe": [Path(observed) / FILE_NAME] if observed else []}
-        self._note(found, BUSY_SECONDS)
+        self._note(found, BUSY_SECONDS, update)
         self.note_checkpoints()
 
-    def _note(self, found: dict[str, list[Path]], wait: float) -> None:
-        rows = [row for kind, paths in found.items() for row in self._rows(kind, paths)]
+    def _note(self, found: dict[str, list[Path]], wait: float, update: int | None = None) -> None:
+        rows = [row for kind, paths in found.items() for row in self._rows(kind, paths, update)]
         paths = [row["path"] for row in rows]
         with self.store.write(wait) as session:
             old = (Artifact.run_id == self.run_id) & (
@@ -56,7 +57,10 @@ class Artifacts:
             run = session.scalars(select(Run).where(Run.id == self.run_id)).one()
             run.pulse = Run.pulse + 1
 
-    def _rows(self, kind: str, paths: list[Path]) -> Iterator[dict[str, object]]:
+    def _rows(
+        self, kind: str, paths: list[Path], update: int | None
+    ) -> Iterator[dict[str, object]]:
+        """``update`` is the adapter's; a checkpoint has its own in its name."""
         for path in paths:
             try:
                 state = path.stat()
@@ -66,14 +70,15 @@ class Artifacts:
                     self._read[path] = known
             except OSError:  # let go, or moved, in this moment
                 continue
-            number = _UPDATE.search(path.stem)
+            number = _UPDATE.search(path.stem) if kind == "checkpoint" else None
+            own = int(number[1]) if number else None
             yield {
                 "kind": kind,
                 "path": str(path),
                 "size": known[0],
                 "sha256": known[2],
                 "created_at": min(state.st_mtime, time.time()),
-                "update": int(number[1]) if kind == "checkpoint" and number else None,
+                "update": update if kind == "adapter" else own,
             }
 
 

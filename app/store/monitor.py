@@ -29,6 +29,7 @@ from trainer.monitor import (
 )
 
 _SETTLE_SECONDS = 5.0
+_FAILING_SECONDS = 0.05
 _END_SECONDS = 10.0
 _MODEL_SECONDS = 2.0
 
@@ -150,9 +151,11 @@ class StoreMonitor:
         return frozenset() if self._writer is None else self._writer.requested()
 
     def settle(self) -> None:
-        """Wait until all that was told is in the database, for five seconds at most."""
+        """Wait until all that was told is in the database, for five seconds at most; hardly at all
+        while it cannot be written to, since training is not to wait for that."""
         if self._writer is not None:
-            self._inbox.wait_until_settled(_SETTLE_SECONDS)
+            patience = _FAILING_SECONDS if self._writer.failing else _SETTLE_SECONDS
+            self._inbox.wait_until_settled(patience)
 
     def _groups(
         self, update: int, kind: Kind, groups: Sequence[GroupRecord], *, with_text: bool
@@ -168,6 +171,6 @@ class StoreMonitor:
                 run = session.get(Run, self._artifacts.run_id)
             if run is not None:
                 adapter = Path(outcome.output) if outcome.output else None
-                self._artifacts.note_all(Path(run.config_path), adapter)
+                self._artifacts.note_all(Path(run.config_path), adapter, outcome.updates)
         except DBAPIError as error:
             self._notify(f"The run's files are not listed in the store: {reason(error)}.")

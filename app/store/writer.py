@@ -47,6 +47,8 @@ class Writer(threading.Thread):
         self.progress: tuple[Stage, int, int] | None = None
         self.stop_asked = False
         self.failure = ""
+        self.failing = False
+        """Whether the last attempt failed, and is made again."""
         """Why rows were lost, as the database says it."""
         self.on_checkpoint: Callable[[float], None] = lambda _: None
         """Lists the checkpoints; it is given the seconds that it may wait for other writers."""
@@ -109,7 +111,7 @@ class Writer(threading.Thread):
             try:
                 self._write(batch)
             except _MAY_PASS as error:
-                self.failure = reason(error)
+                self.failure, self.failing = reason(error), True
                 if last:
                     return False
                 self._gave_up.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
@@ -120,6 +122,7 @@ class Writer(threading.Thread):
                 self._fail(error, batch[0].count)
                 return True
             else:
+                self.failing = False
                 return True
 
     def _one_by_one(self, batch: Sequence[Rows]) -> bool:

@@ -18,6 +18,18 @@ for (const zone of document.querySelectorAll("[data-drop]")) {
   };
   input.addEventListener("change", show);
 
+  // Said before anything is sent: a page that the server answers has no files chosen any more.
+  input.form.addEventListener("submit", (event) => {
+    const why = mistake([...input.files], input.form.elements.toml.value);
+    list.querySelector(".mistake")?.remove();
+    if (!why) return;
+    event.preventDefault();
+    const said = row(why, true);
+    said.classList.add("mistake");
+    list.append(said);
+    input.focus();
+  });
+
   for (const name of ["dragenter", "dragover"]) {
     zone.addEventListener(name, (event) => {
       event.preventDefault();
@@ -37,6 +49,17 @@ for (const zone of document.querySelectorAll("[data-drop]")) {
     input.files = all.files;
     show();
   });
+}
+
+function mistake(files, text) {
+  const configs = files.filter((file) => file.name.toLowerCase().endsWith(".toml"));
+  if (configs.length > 1) {
+    return `A run has one configuration, and these are ${configs.length}: choose the files anew, with one of them.`;
+  }
+  if (!configs.length && !text.trim()) {
+    return "There is no configuration: paste it, or add its TOML file.";
+  }
+  return "";
 }
 
 function row(words, wrong = false) {

@@ -1,4 +1,5 @@
-// The list of runs follows what is typed in its filter; the address does too.
+// The list of runs follows what is typed in its filter; the address does too. The button that
+// compares says how many runs are ticked.
 
 const TYPING_MILLISECONDS = 200;
 
@@ -15,3 +16,17 @@ form?.addEventListener("input", () => {
   clearTimeout(timer);
   timer = setTimeout(follow, TYPING_MILLISECONDS);
 });
+
+function count() {
+  const button = document.getElementById("compare-chosen");
+  if (!button) return;
+  const ticked = document.querySelectorAll("#chosen input[name=run]:checked").length;
+  button.textContent = ticked ? `Compare ${ticked}` : "Compare";
+  button.disabled = ticked < 2;
+  button.title = ticked < 2 ? "Tick two runs or more below" : "The runs that are ticked below";
+}
+
+document.addEventListener("change", count);
+document.addEventListener("htmx:after:swap", count);
+addEventListener("pageshow", count);  // also on the way back, when the browser has ticked them again
+count();

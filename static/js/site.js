@@ -1,4 +1,4 @@
-// What every page needs: times in the reader's own zone.
+// What every page needs: times in the reader's own zone, and the open tab in view.
 
 export function localTimes(root = document) {
   for (const element of root.querySelectorAll("time[datetime]:not([data-local])")) {
@@ -13,5 +13,13 @@ export function localTimes(root = document) {
   }
 }
 
+// On a narrow screen the tabs scroll; the page that is open is one of those in view.
+function showTab() {
+  const tabs = document.querySelector(".tabs");
+  const open = tabs?.querySelector("[aria-current]");
+  if (open) tabs.scrollLeft = open.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - open.offsetWidth) / 2;
+}
+
 localTimes();
+showTab();
 document.addEventListener("htmx:after:swap", () => localTimes());

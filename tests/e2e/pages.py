@@ -69,7 +69,8 @@ _SETTLED = """() => document.readyState === "complete"
   && [...document.querySelectorAll("figure.chart, #compare-chart")].every((chart) => {
     const { top, bottom } = chart.getBoundingClientRect();
     return bottom < 0 || top > innerHeight || !chart.checkVisibility()
-      || chart.querySelector("canvas") || chart.querySelector(".notice")?.textContent;
+      || chart.querySelector("canvas")
+      || chart.querySelector(".notice, .canvas > .empty")?.textContent;
   })"""
 
 

@@ -12,6 +12,8 @@ from trainer.errors import ConfigError
 
 ENDING = ".ckpt"
 BEST = "best"
+EARLIER = "earlier"
+"""With the time after it, the folder in which the checkpoints of a run before are put aside."""
 _SECONDS_BETWEEN = 60.0
 
 
@@ -28,6 +30,7 @@ class Store:
     every_steps: int | None
     clock: Callable[[], float] = time.monotonic
     _last_step: int = 0
+    _new: bool = True
     _last_time: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,6 +39,7 @@ class Store:
     def start_at(self, step: int) -> None:
         """The run continues from ``step``, which is saved already."""
         self._last_step, self._last_time = step, self.clock()
+        self._new = False
 
     def is_due(self, step: int) -> bool:
         if self.every_steps is not None:
@@ -45,7 +49,7 @@ class Store:
     def save(self, update: int, step: int, state: State) -> Path:
         """Write the checkpoint of ``update``, then let go the oldest ones and what a kill left
         unfinished. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._prepare()
         path = self.folder / f"update-{update:06d}{ENDING}"
         write(path, state)
         self._last_step, self._last_time = step, self.clock()
@@ -56,10 +60,21 @@ class Store:
 
     def save_best(self, state: State) -> Path:
         """Write the best checkpoint in place of the one before. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._prepare()
         path = self.folder / f"{BEST}{ENDING}"
         write(path, state)
         return path
+
+    def _prepare(self) -> None:
+        """Make the folder. What an earlier run left in it is not this one's to let go, or to go on
+        from: a run that begins anew puts it aside."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._new and (found := _by_age(self.folder)):
+            aside = self.folder / time.strftime(f"{EARLIER}-%Y%m%d-%H%M%S")
+            aside.mkdir(exist_ok=True)
+            for path in found:
+                path.replace(aside / path.name)
+        self._new = False
 
 
 def find(place: Path, on_damaged: Callable[[str], None]) -> tuple[Path, State]:
@@ -70,13 +85,19 @@ def find(place: Path, on_damaged: Callable[[str], None]) -> tuple[Path, State]:
     if place.is_file():
         return place, read(place)
     if not place.is_dir():
-        raise ConfigError(f"{place}: there is no such checkpoint, and no folder of checkpoints.")
+        raise ConfigError(
+            f"{place}: there is no such checkpoint, and no folder of checkpoints. Give one that "
+            "is there; to begin from the start, leave out --resume."
+        )
     for path in _by_age(place):
         try:
             return path, read(path)
         except DamagedCheckpointError as error:
             on_damaged(f"{error}; the one before it is taken.")
-    raise ConfigError(f"{place}: holds no whole checkpoint, so the run cannot go on from there.")
+    raise ConfigError(
+        f"{place}: holds no whole checkpoint, so the run cannot go on from there. To begin from "
+        "the start, leave out --resume."
+    )
 
 
 def _by_age(folder: Path) -> list[Path]:

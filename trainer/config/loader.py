@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _KEY_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(
     rf"(?:^|[\[{{,])[ \t]*+(?:{_KEY_PART}[ \t]*+\.[ \t]*+){{{_KEY_PARTS}}}", re.MULTILINE
 )
+_TWICE = re.compile(r"(?<=^Cannot declare )\(.*\)(?= twice)")
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -133,7 +135,9 @@ def _syntax(message: str, text: str, path: Path) -> str:
 
 
 def _plain(what: str) -> str:
-    return what[:1].lower() + what[1:].rstrip(".")
+    """With a section in its own notation, in place of Python's tuple."""
+    named = _TWICE.sub(lambda found: f"[{'.'.join(ast.literal_eval(found[0]))}]", what)
+    return named[:1].lower() + named[1:].rstrip(".")
 
 
 def _advice(what: str) -> str:

@@ -39,6 +39,12 @@ def note_of(
     if gone:
         words = "An answer that was to be compared is not in this run, or no longer counts."
         yield Note(words, state.url(marked=None, against=None), "Compare nothing")
+    if state.low is not None and state.high is not None and state.low > state.high:
+        yield Note(
+            f"No reward is from {state.low:g} to {state.high:g}: the first is the larger one.",
+            state.url(low=state.high, high=state.low),
+            "Swap them",
+        )
     if place is None:
         yield _nothing(run, state)
     elif place.status == "superseded":
@@ -65,18 +71,18 @@ def note_of(
 
 
 def _nothing(run: RunHeader, state: State) -> Note:
+    if run.algorithm == "sft":
+        return Note(
+            "A supervised run learns from given answers and writes none of its own while training.",
+            f"/runs/{run.id}/metrics",
+            "See its metrics",
+        )
     if state.kind == "evaluation":
         return Note(
             "The held-out prompts have not been answered yet, or the run has none "
             "([evaluation] in its configuration).",
             state.url(kind="train"),
             "Read the training answers",
-        )
-    if run.algorithm == "sft":
-        return Note(
-            "A supervised run learns from given answers and writes none of its own while training.",
-            f"/runs/{run.id}/metrics",
-            "See its metrics",
         )
     if run.status == "queued":
         return Note("This run waits in the queue. Its answers will be here once it has started.")

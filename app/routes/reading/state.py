@@ -113,6 +113,8 @@ def _forgotten(changes: Mapping[str, Any]) -> dict[str, Any]:
         gone |= {"q": "", "before": None}
     if changes.keys() & {"kind"}:
         gone |= {"update": None}
+    if changes.get("kind") == "evaluation":  # nothing of it is trained on, so nothing has these
+        gone |= {"trained": False, "skip": None}
     if changes.keys() & {"kind", "update"}:
         gone |= {"group": None, "since": 0, "after": None, "against": None, "follow": False}
     if changes.keys() & {"group", "sort"}:

@@ -230,12 +230,12 @@ class Comparison:
         return None if one is None or other is None else differences(one, other)
 
     @property
-    def sides(self) -> list[tuple[AnswerView, tuple[Stretch, ...] | None, str]]:
-        """Each answer, its text cut where they differ, and what those places are: del or ins."""
+    def sides(self) -> list[tuple[AnswerView, tuple[Stretch, ...] | None]]:
+        """Each answer, with its text cut where they differ."""
         words = self.words
         return [
-            (self.first, words.first if words else None, "del"),
-            (self.second, words.second if words else None, "ins"),
+            (self.first, words.first if words else None),
+            (self.second, words.second if words else None),
         ]
 
 

@@ -68,7 +68,10 @@ def _foreign(request: Request) -> str | None:
 def _is_own(origin: str, request: Request) -> bool:
     """Whether ``origin`` is where the request went to. A proxy that ends TLS may leave this server
     to believe that it serves http."""
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     schemes = ("https",) if request.url.scheme == "https" else ("http", "https")
     return parts.scheme in schemes and parts.netloc.lower() == request.headers["host"].lower()
 

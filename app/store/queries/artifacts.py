@@ -15,7 +15,8 @@ _ORDER = ("adapter", "checkpoint", "observe", "config")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file: ``size`` in bytes, ``created_at`` in Unix seconds; ``update`` of a checkpoint."""
+    """A file: ``size`` in bytes, ``created_at`` in Unix seconds; ``update`` of an adapter or
+    a checkpoint."""
 
     id: int
     kind: str

@@ -75,6 +75,7 @@ class Figure {
     const curves = this.names.map((name) => source.curves.get(name)).filter(Boolean);
     if (!curves.length) return;
     const [main] = curves;
+    if (curves.every((curve) => !curve.values.length)) { this.blank(); return; }
     const settings = {
       series: curves.map((curve, index) => ({
         label: curve.name, updates: curve.updates, x: axisOf(curve, view.x, origin), values: curve.values,
@@ -89,6 +90,18 @@ class Figure {
     this.note(remarks(main));
     const latest = this.element.querySelector(".latest");
     if (latest && view.to === null && main.values.length) latest.textContent = number(main.values.at(-1));
+  }
+
+  // No axes around nothing.
+  blank() {
+    this.chart?.destroy();
+    this.chart = null;
+    const words = document.createElement("p");
+    words.className = "empty";
+    const yet = "over" in this.element.dataset ? "No numbers." : "No numbers yet.";
+    words.textContent = view.from !== null || view.to !== null ? "No numbers in this range." : yet;
+    this.element.querySelector(".canvas").replaceChildren(words);
+    this.note("");
   }
 
   note(words) {
@@ -107,7 +120,7 @@ function describe(curve) {
 
 function remarks(curve) {
   const words = [];
-  if (!curve.total) words.push(view.from !== null || view.to !== null ? "No numbers in this range." : "No numbers yet.");
+  if (!curve.total) words.push("No numbers of the curve itself.");
   if (curve.nonfinite) words.push(`${curve.nonfinite === 1 ? "1 update has" : `${curve.nonfinite} updates have`} no finite number (a gap).`);
   if (view.log) {
     const below = curve.values.filter((value) => value !== null && value <= 0).length;

@@ -268,7 +268,7 @@ def test_a_checkpoint_or_a_folder_of_them_can_be_named(retrograd, run, tmp_path)
 def test_what_cannot_be_resumed_is_refused_with_a_message(retrograd, run, tmp_path):
     config = run()
     for arguments, words in (
-        (["--resume"], "out/adapter.checkpoints: there is no such checkpoint"),
+        (["--resume"], "to begin from the start, leave out --resume"),
         (["--resume", tmp_path / "gone.ckpt"], "gone.ckpt: there is no such checkpoint"),
         ([tmp_path / "some.ckpt"], "some.ckpt: write --resume before it, to go on from there"),
     ):

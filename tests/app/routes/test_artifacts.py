@@ -61,7 +61,8 @@ def test_every_file_stands_with_its_size_hash_and_time(client, files, folder):
     assert adapter["size"] == len(CONTENT)
     assert adapter["sha256"] == hashlib.sha256(CONTENT).hexdigest()
     assert adapter["state"] == "there"
-    assert files["checkpoint"]["update"] == 3
+    assert (adapter["update"], files["checkpoint"]["update"]) == (3, 3)
+    assert files["config"]["update"] is None
     page = client.get("/runs/1/artifacts").text
     assert adapter["sha256"] in page
     assert "a &#34;b&#34; &lt;i&gt;;↵\\u202eü.gguf" in page

@@ -128,3 +128,20 @@ def test_two_runs_of_texts_are_compared_by_their_loss(client, store, tmp_path):
     assert dict(told(client, query)["axes"])["tokens"] == "tokens learnt"
     assert dict(told(client, query + "&run=1")["axes"])["tokens"] == "tokens"
     assert '<span class="sub">loss</span> 1.25' in client.get("/compare").text
+
+
+def test_a_long_value_is_folded(tmp_path):
+    store = Store.open(str(tmp_path / "store.db"))
+    targets = [f"blk.{layer}.attn_q.weight" for layer in range(28)]
+    for number, chosen in enumerate((targets, ["attention"])):
+        own = tmp_path / str(number)
+        own.mkdir()
+        monitor = StoreMonitor(store, enter(store, own, name=f"run-{number}"))
+        params = PARAMS | {"lora": {"targets": chosen}}
+        monitor.run_started(dataclasses.replace(info(own, updates=1), params=params))
+        monitor.run_finished(outcome(0))
+    app = create_app(ServerSettings(), store)
+    html = TestClient(app, base_url="http://127.0.0.1").get("/compare?run=1&run=2").text
+    store.close()
+    assert html.count('<details class="long">') == 1
+    assert "blk.27.attn_q.weight" in html

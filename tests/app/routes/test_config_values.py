@@ -14,6 +14,11 @@ def grpo(root: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
+def sft(root: Path) -> dict[str, object]:
+    return resolved_params(load_config(root / "examples" / "smoke_tiny_sft.toml"))
+
+
+@pytest.fixture(scope="module")
 def ppo(root: Path) -> dict[str, object]:
     return resolved_params(load_config(root / "examples" / "smoke_tiny_ppo.toml"))
 
@@ -40,6 +45,12 @@ def test_what_was_chosen_is_told_from_what_is_the_default(grpo):
     assert (found["grpo.group_size"].state, found["grpo.group_size"].default) == ("chosen", None)
 
 
+def test_a_default_that_follows_from_a_path_is_told_from_its_stored_form(sft):
+    assert isinstance(sft["sft"]["data"], str)
+    found = settings("sft", sft)["sft.data_format"]
+    assert (found.value, found.state, found.default) == ('"jsonl"', "default", '"jsonl"')
+
+
 def test_a_key_says_what_it_does(grpo):
     assert "seed" in settings("grpo", grpo)["grpo.sampling.seed"].means
 
@@ -57,8 +68,8 @@ def test_sections_stand_in_the_order_of_the_documentation_and_unused_ones_apart(
     assert not set(missing) & set(names)
 
 
-def test_every_value_of_the_configuration_is_there_once(grpo, ppo):
-    for algorithm, params in (("grpo", grpo), ("ppo", ppo)):
+def test_every_value_of_the_configuration_is_there_once(grpo, ppo, sft):
+    for algorithm, params in (("grpo", grpo), ("ppo", ppo), ("sft", sft)):
         keys = [f"{t.name}.{s.key}" for t in tables_of(algorithm, params) for s in t.settings]
         assert len(keys) == len(set(keys))
         assert set(_leaves(params)) <= set(keys)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.routes.diagnosis import statements, trend_of, trend_since_the_start
+from app.routes.diagnosis import statements
 from app.store.models import Run
 from app.store.queries.overview import Numbers
 from trainer.health.resolve import guide_for
@@ -100,6 +100,13 @@ def test_a_reward_that_stays_where_it_was_is_called_steady():
     assert (first.tone, first.title) == ("quiet", "The reward is steady at 0.300.")
 
 
+def test_a_fall_that_noise_may_explain_is_still_called_a_fall():
+    wild = [1.0, 0.0] * 9
+    first, *_ = said(numbers([*wild, 1.0, 1.0, *wild, 0.0, 0.0]))
+    assert first.title == "The reward fell 0.100 in 20 updates, which its noise may explain."
+    assert (first.tone, words(first)) == ("quiet", "0.550 → 0.450, means of 20 updates each.")
+
+
 def test_for_a_loss_down_is_good():
     first, *_ = said(numbers(noisy(2.0) + noisy(1.5)), algorithm="sft")
     assert first.tone == "good"
@@ -167,17 +174,3 @@ def test_no_warning_signs_is_said_only_where_there_are_none():
     titles = [s.title for s in said(numbers(noisy(0.3), last=last), findings=[FINDING])]
     assert "No warning signs." not in titles
     assert "No warning signs." not in [s.title for s in said(numbers([0.3], last=last))]
-
-
-def test_a_trend_is_sure_where_it_is_more_than_noise():
-    rising = trend_of(list(enumerate(noisy(0.5) + noisy(0.6))))
-    assert rising.sure
-    assert rising.change == pytest.approx(0.1)
-    assert not trend_of(list(enumerate(noisy(0.5, 40)))).sure
-    assert trend_of([(1, 0.5)] * 9) is None
-
-
-def test_the_first_values_and_the_last_have_none_in_common():
-    assert trend_since_the_start(numbers(noisy(0.5, 9))) is None
-    assert trend_since_the_start(numbers(noisy(0.5, 10))).over == 5
-    assert trend_since_the_start(numbers(noisy(0.5, 40))).over == 20

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def test_a_file_that_was_written_again_is_another_one(file):
     assert look(known, None) == "changed"
     file.write_bytes(b"longer than before")
     assert look(known, None) == "changed"
+
+
+def test_the_records_of_a_run_at_work_grow(file):
+    known = replace(recorded(file), kind="observe")
+    file.write_bytes(b"longer than before")
+    assert look(known, None, at_work=True) == "growing"
+    assert look(known, None) == "changed"
+    assert look(replace(known, kind="config"), None, at_work=True) == "changed"
 
 
 @pytest.mark.parametrize("inside", [True, False])

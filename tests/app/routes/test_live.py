@@ -191,10 +191,12 @@ def test_there_is_no_stream_of_a_run_that_is_not_there(server, path):
     assert httpx.get(server.url + path).status_code == 404
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(server):
-    with stream(server, "/live"):
-        wait_until(lambda: server.listeners == 1)
-    wait_until(lambda: server.listeners == 0)
+def test_a_client_that_goes_away_leaves_nothing_behind(store):
+    alone = Running(store)
+    with stream(alone, "/live"):
+        wait_until(lambda: alone.listeners == 1)
+    wait_until(lambda: alone.listeners == 0)
+    alone.stop()
 
 
 def test_open_streams_do_not_hold_up_the_end_of_the_server(store):

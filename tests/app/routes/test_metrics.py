@@ -10,11 +10,13 @@ import pytest
 from fastapi.testclient import TestClient
 from told_runs import enter, info, outcome, tell, values, whole_run
 
-from app.routes.metrics import metrics
+from app.routes.metrics import card_of, metrics
 from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.monitor import StoreMonitor
+from app.store.queries.metrics import LastValue
 from app.web import create_app
+from trainer.health.resolve import guide_for
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,12 @@ def test_each_metric_has_its_card_by_prefix_the_reward_first(store, run_id):
     assert cards(page).keys() == values(1).keys()
     assert cards(page)["reward/mean"].value == 0.12
     assert cards(page)["reward/mean"].update == 12
+
+
+def test_a_band_that_nothing_can_leave_is_not_drawn():
+    guide = {entry.name: entry for entry in guide_for("sft", {})}
+    loss = card_of("sft", LastValue("sft/loss", 3, 1.5), guide["sft/loss"])
+    assert (loss.low, loss.high, loss.healthy) == (None, None, "falling")
 
 
 def test_the_guide_is_on_the_card(store, run_id):

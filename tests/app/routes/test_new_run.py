@@ -17,6 +17,7 @@ from web import page_headers
 
 from app.jobs.checks import start_checks
 from app.jobs.lock import locked
+from app.resources import bundled
 from app.store.models import Run
 from app.web import create_app
 
@@ -33,10 +34,12 @@ class Browser:
         else:
             self.headers = page_headers(self.client, "/runs/new")
 
-    def post(self, path, text="", files=(), **fields):
+    def post(self, path, text="", files=(), accept="*/*", **fields):
         parts = [("files", (name, content)) for name, content in dict(files).items()]
         data = {"toml": text, **fields}
-        return self.client.post(path, data=data, files=parts or None, headers=self.headers)
+        return self.client.post(
+            path, data=data, files=parts or None, headers=self.headers | {"accept": accept}
+        )
 
     def draft(self, text="", files=(), **fields):
         """The address of a new draft."""
@@ -230,6 +233,70 @@ def test_what_is_not_taken_is_said_and_leaves_no_draft(browser, files, status, w
     answer = browser.post("/runs/new", files=files)
     assert (answer.status_code, words in answer.json()["detail"]) == (status, True), answer.text
     assert drafts() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "words"),
+    [
+        ("", {}, "There is no configuration"),
+        ("", {"prompts.jsonl": "{}"}, "There is no configuration"),
+        ("# <kept>", {"a.toml": "", "b.toml": ""}, "one configuration, and these are 2"),
+        ("# <kept>", {f"{n}.txt": "x" for n in range(33)}, "32 files"),
+    ],
+)
+def test_a_browser_is_told_on_the_page_itself(browser, text, files, words):
+    answer = browser.post("/runs/new", text, files, accept="text/html")
+    assert answer.status_code in (400, 413)
+    page = html.unescape(answer.text)
+    assert "<h1>New run</h1>" in page
+    assert words in page
+    # What comes after too many files is not read.
+    assert text in page or len(files) > 32
+
+
+def test_a_draft_that_takes_no_such_file_says_so_itself(guarded):
+    address = guarded.draft(unfinished())
+    text = unfinished(rank="4")
+    answer = guarded.post(address, text, {"reward.py": "pass"}, accept="text/html")
+    assert answer.status_code == 400
+    page = html.unescape(answer.text)
+    assert "takes data" in page
+    assert text in page, "what was written is not lost"
+    assert guarded.told(address)["text"] == unfinished()
+
+    answer = guarded.post("/runs/new", text, {"reward.py": "pass"}, accept="text/html")
+    assert answer.status_code == 400
+    page = html.unescape(answer.text)
+    assert "takes data" in page
+    assert text in page
+
+
+def test_what_no_key_names_is_said_once_the_configuration_can_be_read(browser):
+    address = browser.draft("[run\n", {"prompts.jsonl": "{}"})
+    assert browser.told(address)["uploads"][0]["used"] is None
+    assert "no key names it" not in browser.page(address)
+    browser.post(address, unfinished(), {"more.jsonl": "{}"})
+    assert "no key names it" in browser.page(address)
+
+
+def test_a_supervised_run_is_checked_and_started(browser):
+    examples = bundled("examples")
+    names = ("tiny/tiny.gguf", "tiny/sums.jsonl", "tiny/sums_held_out.jsonl")
+    files = {Path(name).name: (examples / name).read_bytes() for name in names}
+    text = (examples / "smoke_tiny_sft.toml").read_text(encoding="utf-8")
+    address = browser.draft(files={"smoke_tiny_sft.toml": text, **files})
+    deadline = time.monotonic() + 60
+    while (told := browser.told(address))["checks"]["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert {row["state"] for row in told["files"]} == {"uploaded"}
+    assert (told["checks"]["state"], told["errors"]) == ("done", 0)
+    assert "data_format" in browser.page(address)
+    run_id = int(address.rsplit("/", 1)[1])
+    assert browser.post(f"{address}/start").status_code == 303
+    assert browser.desk.run(run_id).algorithm == "sft"
+    if browser.desk.run(run_id).status == "queued":
+        browser.post(f"/runs/{run_id}/stop")
 
 
 def test_two_files_of_one_name_are_not_mixed_up(browser):

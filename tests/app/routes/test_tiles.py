@@ -50,6 +50,20 @@ def test_groups_are_counted_where_they_are_whole():
     assert resampled.value == "10 %"
 
 
+def test_a_clip_fraction_of_0_is_fine_while_the_run_learns():
+    rising, level = [n / 40 for n in range(40)], [0.5] * 40
+    zero, some = {"policy/clip_fraction": 0.0}, {"policy/clip_fraction": 0.1}
+    fine = "healthy: 0.02 to 0.35; 0 is fine while the run learns"
+    assert made(last=zero, main=rising)["clip fraction"].note == fine
+    for last, main in ((zero, level), (some, rising), ({}, rising)):
+        assert made(last=last, main=main)["clip fraction"].note == "healthy: 0.02 to 0.35"
+
+
+def test_tokens_are_whole():
+    tile = made("sft", last={"sft/tokens": 1218.0})["tokens learnt in an update"]
+    assert tile.value == "1,218"
+
+
 def test_ppo_shows_its_critic_and_without_one_the_spread():
     critic = made("ppo", last={"critic/explained_variance": 0.4})["foreseen by the critic"]
     assert critic.note == "healthy: above 0.2 after 20 updates"

@@ -224,8 +224,8 @@ def test_two_answers_stand_side_by_side_with_their_differences(page, store, run)
     assert f"update=2&compare={wrong}&with={cut}#detail" in others
     assert "is marked" in words(marked)
     both = page(f"update=2&compare={wrong}&with={cut}")
-    assert "<del>18</del>" in both.text
-    assert "<ins>To</ins>" in both.text
+    assert '<mark class="only">18</mark>' in both.text
+    assert '<mark class="only">To</mark>' in both.text
     assert "to the same prompt · 0 % of their words are the same" in words(both)
     assert len(articles(both)) == 2
 
@@ -302,6 +302,24 @@ def test_a_supervised_run_says_where_its_numbers_are(page, store, tmp_path):
     found = page("", other)
     assert "A supervised run learns from given answers" in words(found)
     assert links(found, "See its metrics") == [f"/runs/{other}/metrics"]
+    assert 'id="tools"' not in found.text
+    assert 'id="strip"' not in found.text
+
+
+def test_held_out_answers_have_no_filters_of_training(page):
+    for place in ("filter-trained", "menu-skip", "follow"):
+        assert f'id="{place}"' in page().text
+        assert f'id="{place}"' not in page("kind=evaluation").text
+    filtered = page("trained=1&skip=truncated")
+    (address, *_) = links(filtered, "held-out")
+    assert "trained" not in address
+    assert "skip" not in address
+
+
+def test_a_span_of_rewards_that_ends_before_it_begins_is_said_to_be_one(page, run):
+    found = page("update=2&min=0.9&max=0.1")
+    assert "No reward is from 0.9 to 0.1" in words(found)
+    assert links(found, "Swap them") == [f"/runs/{run}/trajectories?update=2&min=0.1&max=0.9"]
 
 
 def test_texts_that_were_not_kept_are_said_to_be_so(page, store, tmp_path):

@@ -255,7 +255,7 @@ def test_how_a_run_ended_and_what_it_left(store, tmp_path):
     assert [s.status for s in rows(store, Segment)] == ["completed"]
     found = {a.kind: (a.path, a.size, a.update) for a in rows(store, Artifact)}
     assert found == {
-        "adapter": (str(tmp_path / "adapter.gguf"), 7, None),
+        "adapter": (str(tmp_path / "adapter.gguf"), 7, 1),
         "config": (str(tmp_path / "run.toml"), 6, None),
         "observe": (str(tmp_path / "observe.jsonl"), 3, None),
         "checkpoint": (str(folder / "update-000002.ckpt"), 5, 2),

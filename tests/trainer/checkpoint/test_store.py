@@ -163,5 +163,28 @@ def test_a_folder_without_a_whole_one_is_an_error_that_names_it(tmp_path, three)
 
 
 def test_a_place_where_nothing_is_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(ConfigError, match=r"gone: there is no such checkpoint, and no folder"):
+    with pytest.raises(
+        ConfigError, match=r"gone: there is no such checkpoint, and no folder"
+    ) as told:
         find(tmp_path / "gone", nothing)
+    assert str(told.value).endswith("to begin from the start, leave out --resume.")
+
+
+def test_a_run_that_begins_anew_puts_aside_what_an_earlier_one_left(tmp_path):
+    earlier = Store(tmp_path, keep=2, every_steps=1)
+    earlier.save(7, 7, {"of": "the earlier run"})
+    new = Store(tmp_path, keep=2, every_steps=1)
+    new.save(1, 1, {"of": "the new run"})
+    new.save(2, 2, {"of": "the new run"})
+    aside, *own = names(tmp_path)
+    assert own == ["update-000001.ckpt", "update-000002.ckpt"]
+    assert aside.startswith("earlier-")
+    assert names(tmp_path / aside) == ["update-000007.ckpt"]
+
+
+def test_a_run_that_goes_on_keeps_its_own(tmp_path):
+    Store(tmp_path, keep=2, every_steps=1).save(7, 7, {})
+    goes_on = Store(tmp_path, keep=2, every_steps=1)
+    goes_on.start_at(7)
+    goes_on.save(8, 8, {})
+    assert names(tmp_path) == ["update-000007.ckpt", "update-000008.ckpt"]
