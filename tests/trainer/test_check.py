@@ -4,9 +4,9 @@ import json
 import re
 import shlex
 
-import psutil
 import pytest
 import reward_models
+from left_over import nothing_left
 from small_runs import DEFAULTS, SERVE, SMALL, end_often, rewards, train, write_run, write_texts
 
 import trainer.check
@@ -22,10 +22,12 @@ def model(random_llama):
     return random_llama(**SMALL)
 
 
+nothing_is_started_for_good = pytest.fixture(autouse=True)(nothing_left)
+
+
 @pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path):
+def no_model_is_left(tmp_path):
     yield
-    assert psutil.Process().children(recursive=True) == []
     assert not list(tmp_path.glob("*.gguf"))
 
 

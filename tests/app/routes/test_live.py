@@ -193,8 +193,9 @@ def test_there_is_no_stream_of_a_run_that_is_not_there(server, path):
 
 def test_a_client_that_goes_away_leaves_nothing_behind(store):
     alone = Running(store)
-    with stream(alone, "/live"):
+    with stream(alone, "/live") as held:  # what nobody holds is closed
         wait_until(lambda: alone.listeners == 1)
+        del held
     wait_until(lambda: alone.listeners == 0)
     alone.stop()
 

@@ -3,10 +3,9 @@
 import json
 import shutil
 import textwrap
-import uuid
 
-import psutil
 import pytest
+from left_over import nothing_left
 
 from trainer.chat.messages import Message, PromptLine
 from trainer.reward.program import RewardRequest, open_reward_program
@@ -35,28 +34,8 @@ for line in sys.stdin:
     print(line.strip(), flush=True)
 """
 
-MARK = "REWARD_TEST_MARK"
 
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind(monkeypatch):
-    """Every process a test starts inherits a mark; afterwards nobody alive may carry it."""
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, mark)
-    yield
-    assert psutil.Process().children(recursive=True) == []
-    assert marked_processes(mark) == []
-
-
-def marked_processes(mark):
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
+nothing_left_behind = pytest.fixture(autouse=True)(nothing_left)
 
 
 @pytest.fixture

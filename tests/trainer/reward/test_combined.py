@@ -2,9 +2,9 @@
 
 import sys
 
-import psutil
 import pytest
 import torch
+from left_over import left
 from reward_models import requests
 
 from trainer.config import load_config
@@ -142,7 +142,7 @@ def test_the_program_ends_when_the_model_cannot_be_opened(section, opened, tmp_p
     (tmp_path / "words.py").write_text("import sys; sys.stdin.read()")
     with pytest.raises(ConfigError, match="there is no such folder"):
         opened(section(part="x", weight=1.0, folder=tmp_path / "none", mode="persistent"))
-    assert psutil.Process().children() == []
+    assert left() == []
 
 
 def test_the_programs_words_are_kept(section, opened, tmp_path):

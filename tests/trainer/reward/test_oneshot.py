@@ -2,8 +2,8 @@ import errno
 import time
 from types import SimpleNamespace
 
-import psutil
 import pytest
+from left_over import left
 from reward_programs import rewards, score_error
 
 LENGTHS = """
@@ -34,7 +34,7 @@ def test_each_batch_has_its_own_process(oneshot, requests_of):
     source = "import os, sys\nfor line in sys.stdin: print('{\"reward\": %d}' % os.getpid())"
     with oneshot(source) as program:
         pids = rewards(program.score(requests_of("a"))) + rewards(program.score(requests_of("b")))
-        assert psutil.Process().children() == []
+        assert left() == []
     assert pids[0] != pids[1]
 
 
@@ -168,4 +168,4 @@ def test_a_channel_that_cannot_be_opened_leaves_no_process(oneshot, requests_of,
         )
         with pytest.raises(OSError, match="too many open files"):
             program.score(requests_of("a"))
-        assert psutil.Process().children() == []
+        assert left() == []

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from left_over import left
 from reward_programs import ONE_BY_ONE, rewards, score_error
 
 from trainer.errors import RewardError
@@ -178,7 +179,7 @@ def test_twenty_timeouts_leave_nothing(open_program, requests_of):
     before = (me.num_fds(), threading.active_count())
     for _ in range(20):
         assert "within 0.1 s" in score_error(open_program(script, timeout=0.1), requests_of("a"))
-    assert me.children(recursive=True) == []
+    assert left() == []
     assert (me.num_fds(), threading.active_count()) == before
 
 
@@ -197,7 +198,7 @@ def test_interrupt_in_the_middle_ends_the_program(answering, requests_of):
     with answering(ECHO_ALL) as program:
         with pytest.raises(KeyboardInterrupt):
             program.score(requests_of("a", "b"), interrupt)
-        assert psutil.Process().children() == []
+        assert left() == []
 
 
 def test_program_ends_by_itself_when_its_input_closes(tmp_path, open_program, requests_of):
@@ -259,7 +260,7 @@ def test_a_channel_that_cannot_be_opened_leaves_no_process(open_program, monkeyp
     with pytest.raises(OSError, match="too many open files") as caught:
         open_program("import time; time.sleep(600)")
     # The error, which is still at hand, keeps nothing alive.
-    assert psutil.Process().children() == []
+    assert left() == []
     del caught
     assert psutil.Process().num_fds() == before
 
@@ -271,4 +272,4 @@ def test_a_listener_that_fails_at_the_first_line_leaves_no_process(open_program)
 
     with pytest.raises(RuntimeError, match="protocol"):
         open_program("import time; time.sleep(600)", exchange=Log())
-    assert psutil.Process().children() == []
+    assert left() == []
