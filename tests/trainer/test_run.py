@@ -280,10 +280,11 @@ def test_a_reward_that_is_no_number_is_an_error_and_never_a_zero(model, tmp_path
 def test_an_adapter_that_cannot_be_written_at_the_end_is_told(model, tmp_path):
     """The folder is there at the start, and turns into a file while the run trains."""
     program = (
+        "import shutil\n"
         "from pathlib import Path\n"
         "def score(batch, index, request):\n"
         "    if Path('out').is_dir():\n"
-        "        Path('out').rmdir()\n"
+        "        shutil.rmtree('out')\n"
         "        Path('out').write_text('in the way')\n"
         "    return index\n"
     )
