@@ -34,7 +34,8 @@ def claimed(folder: Path) -> Iterator[None]:
         except OSError:  # a file system without locks
             pass
         yield
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder may have gone meanwhile
+            path.unlink()
     finally:
         os.close(descriptor)
 
