@@ -73,6 +73,13 @@ def read_by_keys(page: Page) -> None:
     press(page, page.get_by_role("link", name="Trajectories", exact=True))
     page.wait_for_url("**/trajectories*")
 
+    move_by_keys(page)
+    hold_side_by_side(page)
+    filter_by_keys(page)
+    search_and_follow(page)
+
+
+def move_by_keys(page: Page) -> None:
     # The strip is one stop, and the arrows go through its columns.
     strip = page.get_by_role("group", name=re.compile("^Rewards by update"))
     go_to(page, strip.locator("a[aria-current]"))
@@ -93,7 +100,8 @@ def read_by_keys(page: Page) -> None:
     page.keyboard.press("p")
     expect(page.get_by_role("heading", name="Group 1 of 2")).to_be_visible()
 
-    # Two answers side by side.
+
+def hold_side_by_side(page: Page) -> None:
     answers = page.locator("#detail article")
     press(page, answers.nth(0).get_by_role("link", name="Compare"))
     press(page, answers.nth(1).get_by_role("link", name="Compare with it"))
@@ -101,7 +109,8 @@ def read_by_keys(page: Page) -> None:
     page.keyboard.press("c")
     expect(answers).to_have_count(4)
 
-    # Filters.
+
+def filter_by_keys(page: Page) -> None:
     press(page, page.locator("#menu-reward > summary"))
     go_to(page, page.locator("#menu-reward").get_by_label("from"))
     page.keyboard.type("0.75")
@@ -115,7 +124,8 @@ def read_by_keys(page: Page) -> None:
     press(page, page.get_by_role("link", name="clear", exact=True))
     expect(page.get_by_role("heading", name=re.compile("^Group"))).to_be_visible()
 
-    # The search, following, and the list of keys.
+
+def search_and_follow(page: Page) -> None:
     page.keyboard.press("/")
     page.keyboard.type(WORD)
     page.keyboard.press("Enter")
