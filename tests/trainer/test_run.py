@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
+from left_over import nothing_left
 from small_runs import SMALL, Recorder, exported, rewards, train, write_run
 
 from trainer.errors import ConfigError, DataError, ModelError, RewardError
@@ -21,10 +21,7 @@ def model(random_llama):
     return random_llama(**SMALL)
 
 
-@pytest.fixture(autouse=True)
-def no_process_is_left():
-    yield
-    assert psutil.Process().children(recursive=True) == []
+no_process_is_left = pytest.fixture(autouse=True)(nothing_left)
 
 
 def same_adapter(one, other):

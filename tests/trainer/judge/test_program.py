@@ -4,9 +4,9 @@ import json
 import textwrap
 import time
 
-import psutil
 import pytest
 from judge_server import command_section, eight, group, numbers
+from left_over import nothing_left
 
 from trainer.judge.judge import open_judge
 from trainer.judge.questions import JudgeError, JudgeStopped
@@ -29,8 +29,10 @@ def opened(tmp_path):
         section = command_section("python3", "judge.py", **keys)
         return open_judge(section, folder=tmp_path, seed=42, listener=listener)
 
-    yield open_
-    assert psutil.Process().children(recursive=True) == []
+    return open_
+
+
+nothing_is_left = pytest.fixture(autouse=True)(nothing_left)
 
 
 def reason(judge):
