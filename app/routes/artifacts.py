@@ -43,6 +43,7 @@ _EXPORTS: dict[Export, tuple[Callable[[Store, int], Iterator[str]], str, str]] =
     ),
 }
 _ABOUT = {
+    "model": "The base with the adapter merged in, for any program that loads a GGUF model.",
     "adapter": "The trained LoRA adapter, for llama.cpp.",
     "checkpoint": "What a run goes on from.",
     "observe": "All records of the run, one a line.",

@@ -27,7 +27,6 @@ class Unavailable:
 
 # The only place that decides: remove a row when its behaviour exists.
 UNAVAILABLE: tuple[Unavailable, ...] = (
-    Unavailable("output.kind", "model"),
     Unavailable("reference"),
     Unavailable("metrics.tensorboard_dir"),
 )
