@@ -308,12 +308,16 @@ def check_real_weights(base, copy, adapter, tmp_path, exact):
     found = logprobs(merged(base, adapter, tmp_path / "f32.gguf", "f32"), None, tokens)
     assert text_gap(wanted, found, tokens) <= exact
     assert gap(wanted, found) <= exact
+    return wanted, tokens
 
 
 @pytest.mark.full
 def test_smollm2_merged_equals_base_and_adapter(smollm2, smollm2_copy, adapter_for, tmp_path):
     adapter = adapter_for(smollm2, size=0.05, rank=8, alpha=16.0)
-    check_real_weights(smollm2, smollm2_copy, adapter, tmp_path, exact=1e-4)
+    wanted, tokens = check_real_weights(smollm2, smollm2_copy, adapter, tmp_path, exact=1e-4)
+    for kind, most in (("bf16", 0.03), ("q8_0", 0.15)):
+        path = merged(smollm2, adapter, tmp_path / "m.gguf", kind)
+        assert text_gap(wanted, logprobs(path, None, tokens), tokens) <= most
 
 
 @pytest.mark.full
