@@ -15,6 +15,7 @@ from app.server.templating import environment, static_folder
 from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.queries.heat import Heats
+from app.store.queries.series import AllSeries
 
 
 def create_app(settings: ServerSettings, store: Store) -> FastAPI:
@@ -36,6 +37,7 @@ def create_app(settings: ServerSettings, store: Store) -> FastAPI:
     app.state.access = access
     app.state.store = store
     app.state.heats = Heats()
+    app.state.series = AllSeries()
     app.state.hints = Hints(store)
     app.state.templates = environment()
     for router in ROUTERS:
