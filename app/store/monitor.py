@@ -119,6 +119,7 @@ class StoreMonitor:
         if not self._inbox.wait_until_settled(_END_SECONDS):
             writer.give_up()
         self.abandon()
+        self._tell_news()
         if not writer.is_alive():
             self._keep_files(outcome)
         if self._inbox.lost:
@@ -136,6 +137,7 @@ class StoreMonitor:
             self._writer.join(_END_SECONDS)
 
     def should_stop(self) -> bool:
+        self._tell_news()
         if self._writer is None or not self._writer.stop_asked:
             return False
         if not self._stop_told:
@@ -156,6 +158,10 @@ class StoreMonitor:
         if self._writer is not None:
             patience = _FAILING_SECONDS if self._writer.failing else _SETTLE_SECONDS
             self._inbox.wait_until_settled(patience)
+
+    def _tell_news(self) -> None:
+        while self._writer is not None and self._writer.news:
+            self._notify(self._writer.news.popleft())
 
     def _groups(
         self, update: int, kind: Kind, groups: Sequence[GroupRecord], *, with_text: bool
