@@ -28,6 +28,8 @@ _PROGRESS_SECONDS = 0.3
 _HEARTBEAT_SECONDS = 2.0
 _ASK_SECONDS = 0.4
 _LOCK_SECONDS = 1.0
+_LOCK_MATTERS_SECONDS = 10.0
+"""A lock that is held longer is worth a word."""
 _RESCUE_SECONDS = 30.0
 """Between attempts: a copy may take long, and a disk that has no room for it has none soon."""
 _ROWS_AT_ONCE = 5000
@@ -71,7 +73,8 @@ class Writer(threading.Thread):
         self._asked: set[str] = set()
         self._asking = threading.Lock()
         self._next_rescue = 0.0
-        self._told: set[str] = set()
+        self._in_trouble = False
+        self._trouble_since = 0.0
 
     def run(self) -> None:
         while True:
@@ -120,7 +123,8 @@ class Writer(threading.Thread):
             try:
                 self._write(batch)
             except _MAY_PASS as error:
-                self.failure, self.failing = reason(error), True
+                self.failing = True
+                self._meet(error)
                 if isinstance(error, StoreGoneError) and self._rescue():
                     continue
                 if last:
@@ -134,6 +138,7 @@ class Writer(threading.Thread):
                 return True
             else:
                 self.failing = False
+                self._end_trouble()
                 return True
 
     def _one_by_one(self, batch: Sequence[Rows]) -> bool:
@@ -198,7 +203,36 @@ class Writer(threading.Thread):
         except StoreGoneError:
             self._rescue()
         except Exception as error:  # noqa: BLE001  the next turn does it again
-            self.failure = reason(error)
+            self._meet(error)
+        else:
+            if not self.failing:
+                self._end_trouble()
+
+    def _meet(self, error: Exception) -> None:
+        """The database cannot be written to. Said once when it begins: at once or, where another
+        program only holds a lock, when that takes long."""
+        self.failure, now = reason(error), time.monotonic()
+        self._trouble_since = self._trouble_since or now
+        short = "lock" in self.failure and now - self._trouble_since < _LOCK_MATTERS_SECONDS
+        if short or self._in_trouble or isinstance(error, StoreGoneError):
+            return
+        self._in_trouble = True
+        self._tell(
+            "store_failing",
+            f"The store {self._store.place} cannot be written to ({self.failure}). Training goes "
+            "on, and what comes waits in memory until it can be; when that is full, answers are "
+            "lost to the store. Make room there, or mend what keeps it.",
+        )
+
+    def _end_trouble(self) -> None:
+        self._trouble_since = 0.0
+        if not self._in_trouble:
+            return
+        self._in_trouble = False
+        lost = self._inbox.lost
+        words = f"{lost} rows have been lost so far" if lost else "nothing was lost"
+        place = self._store.place
+        self._tell("store_again", f"The store {place} can be written to again: {words}.")
 
     def _rescue(self) -> bool:
         """The store's file is gone: go on in a copy of it, which is told; whether there is one."""
@@ -211,24 +245,26 @@ class Writer(threading.Thread):
             saved = self._store.rescue()
         except (OSError, sqlite3.Error, DBAPIError) as error:
             why = reason(error) if isinstance(error, OSError | DBAPIError) else str(error)
-            self._tell_once(
-                f"{gone}, and a copy beside it cannot be made ({why}). Training goes on; make room "
-                "there, or what comes from here on is lost to the store."
-            )
+            if not self._in_trouble:
+                self._in_trouble = True
+                self._tell(
+                    "store_failing",
+                    f"{gone}, and a copy beside it cannot be made ({why}). Training goes on; make "
+                    "room there, or what comes from here on is lost to the store.",
+                )
             return False
         words = (
             f"{gone}. All that it held is in {saved} now, and the run is recorded there from here "
             f"on: look at it with --store {saved}, or move that file to the old place when the run "
             "has ended."
         )
-        self._tell_once(words)
-        self._inbox.put(EventTold(time.time(), Event("warning", "store_gone", words)))
+        self._tell("store_gone", words)
         return True
 
-    def _tell_once(self, words: str) -> None:
-        if words not in self._told:
-            self._told.add(words)
-            self.news.append(words)
+    def _tell(self, code: str, words: str) -> None:
+        """To the person who waits, and to the journal as soon as that can be written."""
+        self.news.append(words)
+        self._inbox.put(EventTold(time.time(), Event("warning", code, words)))
 
     def _ask(self) -> None:
         """Look for requests. They count as handled once they are seen here: nothing that ends this
