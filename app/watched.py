@@ -16,7 +16,7 @@ from app.store.monitor import StoreMonitor
 from app.store.registry import register
 from app.terminal import TerminalMonitor
 from trainer.config import RunConfig
-from trainer.monitor import CompositeMonitor, Event, JsonlMonitor, Monitor, Outcome
+from trainer.monitor import CompositeMonitor, Event, JsonlMonitor, Monitor, Outcome, RunInfo
 
 NO_STORE = "none"
 
@@ -40,7 +40,7 @@ def run_watched(
         if kept is None:
             return train_watched(config, resume_from)
         with ExitStack() as marks:
-            kept_by = partial(_kept_in, kept, config, resume_from, marks)
+            kept_by = partial(_kept_in, kept, config, marks)
             return train_watched(config, resume_from, kept_by)
 
 
@@ -48,9 +48,10 @@ def train_watched(
     config: RunConfig,
     resume_from: Path | None = None,
     kept_by: Callable[[Callable[[str], None]], Monitor] | None = None,
+    run_id: str | None = None,
 ) -> Watched:
     """`run_watched` with the store's monitor as ``kept_by`` makes it, from what takes a line for
-    the person who waits."""
+    the person who waits. ``run_id`` is the one of ``trainer.run.run``."""
     from trainer.run import run
 
     records = _records(config)
@@ -69,7 +70,8 @@ def train_watched(
             if kept_by is not None:
                 monitors.append(kept_by(partial(note, "store")))
             monitors += [terminal, stop]
-            outcome = run(config, CompositeMonitor(monitors), resume_from=resume_from)
+            watching = CompositeMonitor(monitors)
+            outcome = run(config, watching, resume_from=resume_from, run_id=run_id)
     return Watched(outcome, _exit_status(outcome, stop.exit_status))
 
 
@@ -92,16 +94,12 @@ def opened(store: str | None) -> Iterator[Store | None]:
 def _kept_in(
     store: Store,
     config: RunConfig,
-    resume_from: Path | None,
     marks: ExitStack,
     note: Callable[[str], None],
 ) -> StoreMonitor:
     # Entered when it starts: what is refused before that has not been a run.
-    section = config.checkpoint
-    resumed = resume_from is not None or (section is not None and section.resume_from is not None)
-
-    def enter() -> int:
-        run_id = register(store, config, resumed=resumed)
+    def enter(info: RunInfo) -> int:
+        run_id = register(store, config, info)
         marks.enter_context(marked_as(store, run_id))
         return run_id
 

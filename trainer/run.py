@@ -19,16 +19,23 @@ from trainer.inputs import AnyInputs, TextInputs, coverage, planned_updates, rea
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.opening.checks import check_before_run
 from trainer.opening.parts import Session
-from trainer.resume import Resumed, checkpoint_folder, resume
+from trainer.resume import Resumed, checkpoint_folder, new_run_id, resume
 from trainer.rollout.continuous import RolloutStopped
 from trainer.session import open_session
 
 
-def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None) -> Outcome:
+def run(
+    config: RunConfig,
+    monitor: Monitor,
+    *,
+    resume_from: Path | None = None,
+    run_id: str | None = None,
+) -> Outcome:
     """Train as ``config`` says and report to ``monitor``.
 
     ``resume_from`` is a checkpoint, or a folder of them, to go on from: the same numbers follow as
-    if the run had never stopped.
+    if the run had never stopped. ``run_id`` is the id that the run had before, where the caller
+    knows: of a folder then only its own checkpoints are taken (`trainer.resume.resume`).
 
     Raises ConfigError (and its kinds) for what is wrong before training. What goes wrong during
     training ends the run as ``failed``: the outcome says why, and the adapter of the last completed
@@ -39,13 +46,15 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
     inputs = read_any(config)
     check_before_run(config, inputs)
     with claimed(checkpoint_folder(config)):
-        return _run(config, inputs, monitor, resume(config, inputs, resume_from))
+        resumed = resume(config, inputs, resume_from, run_id)
+        own = (resumed.run if resumed else run_id) or new_run_id()
+        return _run(config, inputs, monitor, resumed, own)
 
 
 def _run(
-    config: RunConfig, inputs: AnyInputs, monitor: Monitor, resumed: Resumed | None
+    config: RunConfig, inputs: AnyInputs, monitor: Monitor, resumed: Resumed | None, run_id: str
 ) -> Outcome:
-    monitor.run_started(_info(config, inputs, resumed))
+    monitor.run_started(_info(config, inputs, resumed, run_id))
     outcome = Outcome("failed", 0, None, "ended before it could train")
     try:
         with ExitStack() as stack:
@@ -53,7 +62,7 @@ def _run(
                 monitor.event(Event("warning", "config", note))
             for remark in resumed.remarks if resumed else ():
                 monitor.event(Event("warning", "resume", remark))
-            session = open_session(config, inputs, monitor, stack, resumed)
+            session = open_session(config, inputs, monitor, stack, resumed, run_id)
             outcome, raised = _Ending(config, inputs, session, monitor).train()
             outcome = replace(outcome, findings=session.loop.guide.findings())
     except BaseException as error:
@@ -138,7 +147,7 @@ class _Ending:
         )
 
 
-def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None) -> RunInfo:
+def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None, run_id: str) -> RunInfo:
     a, lora = inputs.architecture, inputs.lora
     types = ", ".join(f"{n} × {t}" for t, n in inputs.file.type_counts().items())
     if isinstance(inputs, TextInputs):
@@ -167,6 +176,7 @@ def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None) -> RunI
         }
         | ({"resumed": f"after update {resumed.update}, from {resumed.path}"} if resumed else {}),
         resumed_from_update=resumed.update if resumed else None,
+        run_id=run_id,
     )
 
 

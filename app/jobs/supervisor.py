@@ -68,6 +68,7 @@ class Supervisor:
     _thread: threading.Thread | None = None
     _next_look: float = 0.0
     _active: set[int] | None = None
+    _complaint: str = ""
 
     @property
     def store(self) -> Store:
@@ -96,12 +97,19 @@ class Supervisor:
         while not self._ended.wait(_TURN_SECONDS):
             try:
                 self.turn()
+                self._complaint = ""
             except SQLAlchemyError as error:
-                print(f"The queue waits for the store: {error}", file=sys.stderr)
+                self._complain(str(getattr(error, "orig", error)))
                 self._ended.wait(_LOOK_SECONDS)
             except Exception:  # noqa: BLE001  the next turn may do better; runs need their supervisor
                 traceback.print_exc()
                 self._ended.wait(_LOOK_SECONDS)
+
+    def _complain(self, words: str) -> None:
+        """Once for each trouble, however often it is met."""
+        if words != self._complaint:
+            print(f"The queue waits for the store: {words}", file=sys.stderr)
+        self._complaint = words
 
     def _start_next(self) -> bool:
         claim = queue.claim(self.store, self.jobs.settings.max_concurrent_runs)

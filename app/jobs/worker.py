@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from app.interrupt import interrupts_that_last
 from app.jobs import queue
@@ -23,7 +22,6 @@ from app.store.marks import marked_as
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
 from app.watched import Watched, train_watched
-from trainer.config import RunConfig
 from trainer.errors import ConfigError, RetrogradError
 
 _NOT_ITS_RUN = 3
@@ -62,7 +60,7 @@ def make(store: Store, run_id: int, *, resume: bool) -> Watched:
             run = session.get(Run, run_id)
             assert run is not None, "it was claimed a moment ago"
             config = config_of(run)
-        place = resume_place(config) if resume else None
+        place = resume_place(config, run) if resume else None
         if resume and place is None:
             if run.completed:  # to begin again would hide them
                 raise ConfigError(
@@ -70,11 +68,9 @@ def make(store: Store, run_id: int, *, resume: bool) -> Watched:
                     f"its {run.completed} updates stay as they are. Clone config starts it again."
                 )
             print("There is no checkpoint yet, so the run begins again.", file=sys.stderr)
-        return _train(config, place, store, run_id)
-
-
-def _train(config: RunConfig, resume_from: Path | None, store: Store, run_id: int) -> Watched:
-    return train_watched(config, resume_from, lambda note: StoreMonitor(store, run_id, note))
+        return train_watched(
+            config, place, lambda note: StoreMonitor(store, run_id, note), run_id=run.uuid
+        )
 
 
 @contextmanager

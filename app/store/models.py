@@ -64,6 +64,9 @@ class Run(Base):
     algorithm: Mapped[str]
     model: Mapped[str]
     """File name of the base model."""
+    uuid: Mapped[str] = mapped_column(default="")
+    """A name that it keeps through all its segments, and that its checkpoints have too; empty until
+    it has started, and where it started before there was one."""
     source: Mapped[str]
     """``browser`` or ``terminal``: who started it."""
     status: Mapped[str]
