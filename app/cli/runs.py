@@ -124,13 +124,13 @@ def delete(
     with reported(debug), _opened(store) as opened:
         from app.store.deletion import delete_run
         from app.store.queries.runs import get_run
-        from app.text import neutralise
+        from app.text import counted, neutralise
 
         with opened.read() as session:
             found = get_run(session, run)
         if found is None:
             raise _unknown(run, opened)
-        what = f"run {run} ({neutralise(found.name)}, {found.completed} updates)"
+        what = f"run {run} ({neutralise(found.name)}, {counted(found.completed, 'update')})"
         if found.source == "browser":
             what += f" and its folder {neutralise(found.folder)}"
         if not yes:
