@@ -120,7 +120,7 @@ class _Ending:
         )
         status: Literal["completed", "stopped"] = "completed" if whole else "stopped"
         path = str(self.config.output.path)
-        return Outcome(status, updates, path, f"{status} after {updates} updates")
+        return Outcome(status, updates, path, f"{status} after {_counted(updates)}")
 
     def _failed(self, error: BaseException) -> Outcome:
         updates, message = self.session.loop.completed, _words(error)
@@ -188,3 +188,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return str(error) if isinstance(error, RetrogradError) else f"{type(error).__name__}: {error}"
+
+
+def _counted(updates: int) -> str:
+    return "1 update" if updates == 1 else f"{updates} updates"

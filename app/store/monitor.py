@@ -17,6 +17,7 @@ from app.store.models import Run
 from app.store.registry import look_at_model
 from app.store.segments import begin
 from app.store.writer import Writer
+from app.text import counted
 from trainer.health.resolve import lookup
 from trainer.monitor import (
     Event,
@@ -124,8 +125,8 @@ class StoreMonitor:
             self._keep_files(outcome)
         if self._inbox.lost:
             self._notify(
-                f"{self._inbox.lost} rows of this run could not be stored in {self._store.place}"
-                + (f" ({writer.failure})." if writer.failure else ".")
+                f"{counted(self._inbox.lost, 'row')} of this run could not be stored in "
+                f"{self._store.place}" + (f" ({writer.failure})." if writer.failure else ".")
             )
 
     def abandon(self) -> None:

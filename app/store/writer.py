@@ -20,6 +20,7 @@ from app.store.models import Request, Run
 from app.store.presence import StoreGoneError
 from app.store.rows import Row, Rows
 from app.store.unfinished import Place
+from app.text import counted
 from trainer.monitor import Event, Stage
 from trainer.monitor import Request as Wish
 
@@ -174,7 +175,7 @@ class Writer(threading.Thread):
         self._next_beat = time.monotonic() + _HEARTBEAT_SECONDS
 
     def _loss(self, lost: int) -> Rows:
-        words = f"{lost} rows could not be stored; training went on."
+        words = f"{counted(lost, 'row')} could not be stored; training went on."
         if self.failure:
             words += f" The database said: {self.failure}."
         event = Event("warning", "store_loss", words, data={"rows": lost})

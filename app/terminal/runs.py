@@ -16,7 +16,7 @@ from rich.text import Text
 from app.rows import print_rows
 from app.store.queries.runs import last_figure
 from app.store.status import OPEN, seconds_taken
-from app.text import duration, neutralise, one_line, score, size
+from app.text import counted, duration, neutralise, one_line, score, size
 from trainer.health.headline import headline_of
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _facts(run: Run, now: float) -> Iterator[tuple[str, str]]:
     if run.message:
         yield "outcome", neutralise(run.message, keep_newlines=True)
     if run.lost:
-        yield "lost", f"{run.lost} rows could not be stored"
+        yield "lost", f"{counted(run.lost, 'row')} could not be stored"
     for name, value in run.facts.items():
         yield neutralise(name), neutralise(str(value))
     yield "config", neutralise(run.config_path)

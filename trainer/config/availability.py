@@ -29,7 +29,6 @@ class Unavailable:
 UNAVAILABLE: tuple[Unavailable, ...] = (
     Unavailable("output.kind", "model"),
     Unavailable("reference"),
-    Unavailable("metrics.tensorboard_dir"),
 )
 
 

@@ -181,7 +181,7 @@ class MetricsSection(Section):
     """Other places that receive the metrics."""
 
     tensorboard_dir: Annotated[PathValue | None, Unset("not written")] = None
-    """A folder for TensorBoard event files."""
+    """A folder for TensorBoard; each run gets one of its own in it, with event files."""
 
 
 class ObserveSection(Section):
