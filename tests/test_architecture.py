@@ -20,6 +20,7 @@ MATHS = (
     "trainer/algorithms/metrics.py",
     "trainer/algorithms/schedules.py",
     "trainer/judge/scores.py",
+    "trainer/merge/factors.py",
     "trainer/model/attention.py",
     "trainer/model/experts.py",
     "trainer/model/inputs.py",
@@ -49,7 +50,8 @@ FOUNDATIONS = {
     "rollout": {"chat", "gguf", "llama", "prefix.py"},
     "monitor": {"chat", "health", "rollout"},
     "checkpoint": {"monitor"},
-    "export.py": {"gguf", "model", "rollout"},
+    "merge": {"chat", "gguf", "llama", "rollout"},
+    "export.py": {"gguf", "merge", "model", "rollout"},
     "agreement.py": {"export.py", "model", "rollout"},
     "inputs.py": {"chat", "config", "gguf", "reward"},
     "memory.py": {"config", "gguf", "inputs.py", "rollout", "sizing.py"},
@@ -61,7 +63,7 @@ FOUNDATIONS = {
     "spread.py": {"algorithms"},
 }  # fmt: skip
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""
-AT_THE_TOP = {"opening", "session.py", "check.py", "run.py"}
+AT_THE_TOP = {"opening", "session.py", "check.py", "ending.py", "run.py"}
 """What puts the rooms together may import any of them."""
 OF_THE_APP = {
     "stop.py": set(),

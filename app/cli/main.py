@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import check, demo, fetch, inspect, judge, reward, runs, serve, train
+from app.cli import check, demo, fetch, inspect, judge, merge, reward, runs, serve, train
 
 app = typer.Typer(
     name="retrograd",
@@ -25,6 +25,7 @@ app.command("train")(train.train)
 app.command("serve")(serve.serve)
 app.command("check")(check.check)
 app.command("inspect")(inspect.inspect)
+app.command("merge")(merge.merge)
 app.command("fetch")(fetch.fetch)
 app.command("demo")(demo.demo)
 app.add_typer(reward.app, name="reward")

@@ -21,6 +21,7 @@ from app.text import neutralise
 router = APIRouter()
 
 _ABOUT = {
+    "model": "The base with the adapter merged in, for any program that loads a GGUF model.",
     "adapter": "The trained LoRA adapter, for llama.cpp.",
     "checkpoint": "What a run goes on from.",
     "observe": "All records of the run, one a line.",

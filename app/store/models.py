@@ -298,8 +298,8 @@ class Event(Base):
 
 
 class Artifact(Base):
-    """A file that the run left: ``kind`` is adapter, checkpoint, observe or config. An adapter
-    and a checkpoint have the ``update`` that they are of."""
+    """A file that the run left: ``kind`` is model, adapter, checkpoint, observe or config. The
+    first three have the ``update`` that they are of."""
 
     __tablename__ = "artifacts"
     __table_args__ = (UniqueConstraint("run_id", "path"),)

@@ -177,7 +177,15 @@ class StoreMonitor:
             with self._store.read() as session:
                 run = session.get(Run, self._artifacts.run_id)
             if run is not None:
-                adapter = Path(outcome.output) if outcome.output else None
-                self._artifacts.note_all(Path(run.config_path), adapter, outcome.updates)
+                # Where the output is a merged model, the adapter is named beside it.
+                merged, adapter = (
+                    (outcome.output, outcome.adapter) if outcome.adapter else (None, outcome.output)
+                )
+                self._artifacts.note_all(
+                    Path(run.config_path),
+                    outcome.updates,
+                    adapter=Path(adapter) if adapter else None,
+                    model=Path(merged) if merged else None,
+                )
         except DBAPIError as error:
             self._notify(f"The run's files are not listed in the store: {reason(error)}.")

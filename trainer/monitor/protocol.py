@@ -80,14 +80,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. ``output`` is the exported adapter, when there is one; ``findings`` are what
-    is wrong with the run's metrics by then, most important first."""
+    """How a run ended. ``output`` is what was written to the output's path, an adapter or a merged
+    model. ``adapter`` is the one that belongs to such a model, and is there also where merging
+    failed. ``findings`` are what is wrong with the run's metrics by then, most important first."""
 
     status: Literal["completed", "stopped", "failed"]
     updates: int
     output: str | None
     message: str
     findings: Sequence[Finding] = ()
+    adapter: str | None = None
 
 
 class Monitor(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -59,12 +60,10 @@ def open_engine(config: RolloutConfig, inputs: Inputs, weights: RolloutWeights) 
     )
 
 
-def open_checking_engine(
-    config: SftConfig, inputs: ModelInputs, weights: RolloutWeights
-) -> RolloutEngine:
+def open_checking_engine(config: RunConfig, inputs: ModelInputs, weights: Path) -> RolloutEngine:
     """A sampler that samples nothing: llama.cpp, to compare the adapter's effect in it."""
     return RolloutEngine(
-        weights.path,
+        weights,
         ctx=2 * PROBE_TOKENS,
         concurrency=1,
         max_prompt_tokens=PROBE_TOKENS,
