@@ -41,7 +41,7 @@ def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
     Raises ModelError, which names the tensor or the entry that does not fit.
     """
     file = GgufFile(path)
-    _check_kind(file, base)
+    check_kind(file, base)
     shapes = {
         weight_name(layer, part): shape
         for layer in range(base.layers)
@@ -74,7 +74,8 @@ def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
     )
 
 
-def _check_kind(file: GgufFile, base: Architecture) -> None:
+def check_kind(file: GgufFile, base: Architecture) -> None:
+    """See that the file is a LoRA for models of ``base``'s kind. Raises ModelError."""
     kind = file.text("general.type")
     if kind != "adapter":
         raise ModelError(
