@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer.chat.dataset import read_prompts
 from trainer.chat.messages import Prompt, PromptLine
@@ -23,6 +23,8 @@ from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import check_tensors, select_targets, short_name, unreadable
 from trainer.reward.protocol import objection
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,25 @@ def read_any(config: RunConfig) -> AnyInputs:
     return read_text_inputs(config) if isinstance(config, SftConfig) else read_inputs(config)
 
 
+def read_asked(config: RunConfig, where: str, path: Path, most: int | None) -> AnyInputs:
+    """What a run of ``config`` would read if the prompts or texts of ``path``, at most ``most`` of
+    them, were all that it has; ``where`` is who names the file. The adapter is a new one, whatever
+    the run begins with. Raises as `read_inputs`."""
+    file, architecture = _read_model(config)
+    lora = _new_lora(config, architecture)
+    if isinstance(config, SftConfig):
+        texts = _texts(config, where, path, data_format_of(config, path), most)
+        return TextInputs(file, architecture, lora, texts, ())
+    [prompts] = _as_tokens(config, [(path, _lines(config, where, path, most))])
+    return Inputs(file, architecture, lora, prompts, ())
+
+
+def data_format_of(config: SftConfig, path: Path) -> DataFormat:
+    """How a file of texts is written, be it the one that is learnt or another."""
+    section = config.sft
+    return section.data_format if path == section.data else section.format_of(path)
+
+
 def planned_updates(config: RunConfig, inputs: AnyInputs) -> int:
     """How many updates the run has; in SFT one is an optimizer step."""
     if isinstance(config, SftConfig):
@@ -156,6 +177,11 @@ def _read_lora(config: RunConfig, architecture: Architecture) -> Lora:
     section = config.lora
     if section.init_adapter is not None:
         return _read_start(config, section.init_adapter, architecture)
+    return _new_lora(config, architecture)
+
+
+def _new_lora(config: RunConfig, architecture: Architecture) -> Lora:
+    section = config.lora
     try:
         targets = select_targets(architecture, _wanted(section.targets))
     except ConfigError as error:
@@ -192,58 +218,63 @@ def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
     """The prompts to train on, and those held out."""
     section, evaluation = config.rollout, config.evaluation
     key = f"{config.run.algorithm}.prompts"
-    files = [(section.prompts, _lines(config, key, section.prompts))]
+    files = [(section.prompts, _lines(config, config.where(key), section.prompts))]
     if evaluation is not None:
-        lines = _lines(config, "evaluation.data", evaluation.data)
-        places = evenly_spread(len(lines), evaluation.max_examples)
-        files.append((evaluation.data, [lines[i] for i in places]))
+        where, most = config.where("evaluation.data"), evaluation.max_examples
+        files.append((evaluation.data, _lines(config, where, evaluation.data, most)))
+    prompts, *held_out = _as_tokens(config, files)
+    return prompts, held_out[0] if held_out else []
+
+
+def _as_tokens(
+    config: RolloutConfig, files: Sequence[tuple[Path, Sequence[PromptLine]]]
+) -> list[list[Prompt]]:
+    """The lines of each file, as the model reads them."""
     with (
         Vocabulary.open(config.model.path) as vocabulary,
         open_template(vocabulary, config.model.path) as template,
     ):
-        prompts, *held_out = [
+        return [
             prepare_prompts(
                 path,
                 lines,
                 template,
                 vocabulary,
                 ctx=config.training.ctx,
-                max_new_tokens=section.sampling.max_new_tokens,
+                max_new_tokens=config.rollout.sampling.max_new_tokens,
             )
             for path, lines in files
         ]
-    return prompts, held_out[0] if held_out else []
 
 
-def _lines(config: RolloutConfig, key: str, path: Path) -> list[PromptLine]:
-    _see(config, key, path, "prompts")
-    return read_lines(config.rollout, path)
+def _lines(
+    config: RolloutConfig, where: str, path: Path, most: int | None = None
+) -> list[PromptLine]:
+    _see(where, path, "prompts")
+    return _choose(read_lines(config.rollout, path), most)
 
 
-def _see(config: RunConfig, key: str, path: Path, what: str) -> None:
+def _see(where: str, path: Path, what: str) -> None:
     if not path.is_file():
-        raise DataError(
-            f"{config.where(key)}: {path}: there is no such file. Name that of the {what}."
-        )
+        raise DataError(f"{where}: {path}: there is no such file. Name that of the {what}.")
 
 
 def _read_texts(config: SftConfig) -> tuple[list[Text], list[Text]]:
     """The texts to learn, and those held out."""
     section, evaluation = config.sft, config.evaluation
-    texts = _texts(config, "sft.data", section.data, section.data_format)
+    texts = _texts(config, config.where("sft.data"), section.data, section.data_format)
     if evaluation is None:
         return texts, []
-    held = evaluation.data
+    where, held = config.where("evaluation.data"), evaluation.data
     most = evaluation.max_examples
-    return texts, _texts(config, "evaluation.data", held, section.format_of(held), most)
+    return texts, _texts(config, where, held, section.format_of(held), most)
 
 
 def _texts(
-    config: SftConfig, key: str, path: Path, data_format: DataFormat, most: int | None = None
+    config: SftConfig, where: str, path: Path, data_format: DataFormat, most: int | None = None
 ) -> list[Text]:
-    _see(config, key, path, "texts")
-    lines = read_data(path, data_format)
-    chosen = [lines[i] for i in evenly_spread(len(lines), most)]
+    _see(where, path, "texts")
+    chosen = _choose(read_data(path, data_format), most)
     with Vocabulary.open(config.model.path) as vocabulary:
         if data_format == "text":
             return prepare_texts(path, chosen, None, vocabulary, ctx=config.training.ctx)
@@ -257,6 +288,11 @@ def evenly_spread(count: int, most: int | None) -> list[int]:
     if most is None or most >= count:
         return list(range(count))
     return [i * count // most for i in range(most)]
+
+
+def _choose(lines: Sequence[T], most: int | None) -> list[T]:
+    """At most ``most`` of ``lines``, at even distances; all of them where it is None."""
+    return [lines[i] for i in evenly_spread(len(lines), most)]
 
 
 def coverage(inputs: ModelInputs) -> str:
