@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import check, demo, fetch, inspect, judge, reward, runs, serve, train
+from app.cli import chat, check, demo, fetch, inspect, judge, reward, runs, serve, train
 
 app = typer.Typer(
     name="retrograd",
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("serve")(serve.serve)
 app.command("check")(check.check)
+app.command("chat")(chat.chat)
 app.command("inspect")(inspect.inspect)
 app.command("fetch")(fetch.fetch)
 app.command("demo")(demo.demo)
