@@ -162,11 +162,12 @@ def test_smollm2_talks_over_several_turns_as_the_sampler_would(smollm2):
 
 
 @pytest.mark.full
-def test_gemma_goes_on_from_a_text_whose_first_half_it_has_read_before(gemma3):
-    """Windows of attention: the cache has to keep what is outside of them for going back."""
-    settings = SamplingSettings(0.0, 1.0, 16)
-    text = "The planets of the solar system, in order: " + "Mercury, Venus, Earth, " * 60
-    with Partner(gemma3, ctx=2048, raw=True, threads=2) as partner:
+def test_gemma_goes_on_from_a_text_whose_first_half_it_has_read_before(gemma3_copy):
+    """Windows of attention: the cache has to keep what is outside of them for going back. In F32,
+    where rounding does not depend on how many tokens are decoded together."""
+    model, settings = gemma3_copy("f32"), SamplingSettings(0.0, 1.0, 16)
+    text = "The planets of the solar system, in order: " + "Mercury, Venus, Earth, " * 110
+    with Partner(model, ctx=1024, raw=True, exact=True, threads=2) as partner:
         conversation = partner.conversation()
         whole = say(conversation, text, settings=settings).reply
         part = say(conversation, text[: len(text) // 2], settings=settings).reply
