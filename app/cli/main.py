@@ -10,7 +10,20 @@ from typing import Annotated
 
 import typer
 
-from app.cli import bench, check, demo, fetch, inspect, judge, merge, reward, runs, serve, train
+from app.cli import (
+    bench,
+    chat,
+    check,
+    demo,
+    fetch,
+    inspect,
+    judge,
+    merge,
+    reward,
+    runs,
+    serve,
+    train,
+)
 
 app = typer.Typer(
     name="retrograd",
@@ -24,6 +37,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("serve")(serve.serve)
 app.command("check")(check.check)
+app.command("chat")(chat.chat)
 app.command("bench")(bench.bench)
 app.command("inspect")(inspect.inspect)
 app.command("merge")(merge.merge)
