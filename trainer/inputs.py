@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainer.chat.dataset import read_prompts
 from trainer.chat.messages import Prompt, PromptLine
 from trainer.chat.prompts import open_template, prepare_prompts
+from trainer.chat.template import ChatTemplate, VariableError
 from trainer.chat.texts import DataFormat, Text, prepare_texts, read_data
 from trainer.chat.vocabulary import Vocabulary
 from trainer.config.availability import resolved_params
@@ -38,11 +40,15 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """The model's file and description, and the adapter to train on it."""
+    """The model's file and description, and the adapter to train on it.
+
+    ``remarks`` tell what the model's chat template does that people should know.
+    """
 
     file: GgufFile
     architecture: Architecture
     lora: Lora
+    remarks: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def adapter_size(self) -> int:
@@ -97,15 +103,17 @@ def read_inputs(config: RolloutConfig) -> Inputs:
     Raises ModelError, DataError, TemplateError or ConfigError, each with the file and the cure.
     """
     file, architecture = _read_model(config)
-    prompts, held_out = _read_prompts(config)
-    return Inputs(file, architecture, _read_lora(config, architecture), prompts, held_out)
+    prompts, held_out, remarks = _read_prompts(config)
+    lora = _read_lora(config, architecture)
+    return Inputs(file, architecture, lora, prompts, held_out, remarks=tuple(remarks))
 
 
 def read_text_inputs(config: SftConfig) -> TextInputs:
     """Read and check the model's header, the targets and every text. Raises as `read_inputs`."""
     file, architecture = _read_model(config)
-    texts, held_out = _read_texts(config)
-    return TextInputs(file, architecture, _read_lora(config, architecture), texts, held_out)
+    texts, held_out, remarks = _read_texts(config)
+    lora = _read_lora(config, architecture)
+    return TextInputs(file, architecture, lora, texts, held_out, remarks=tuple(remarks))
 
 
 def read_any(config: RunConfig) -> AnyInputs:
@@ -188,8 +196,52 @@ def read_lines(section: RolloutSection, path: Path | None = None) -> list[Prompt
     return read_prompts(path or section.prompts, objection=objection if asked else None)
 
 
-def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
-    """The prompts to train on, and those held out."""
+def chat_template(config: RunConfig, vocabulary: Vocabulary) -> ChatTemplate:
+    """The model's chat template as ``config`` wants it rendered. Raises as `open_template`, and for
+    a variable with its place in the file."""
+    section = config.model
+    try:
+        return open_template(
+            vocabulary, section.path, section.template_variables, merge_system=section.merge_system
+        )
+    except VariableError as error:
+        key = f"model.template_variables.{error.variable}"
+        raise VariableError(
+            error.variable, f"{config.where(key)}: {key}: {error}: correct the name, or remove it"
+        ) from error
+
+
+def _remarks(template: ChatTemplate) -> Iterator[str]:
+    """What ``template`` did with the conversations that it rendered."""
+    if template.dated:
+        fixed = "date_string" in template.reads
+        yield (
+            "the chat template writes today's date into the conversations, so the same run reads "
+            "other tokens on another day: "
+            + (
+                "to fix the date, set date_string in [model.template_variables]"
+                if fixed
+                else "to repeat it exactly, use a copy of the model whose template has a fixed date"
+            )
+        )
+    if template.merges_system:
+        yield (
+            "the chat template takes no system message: each one is put before the first user "
+            "message, since model.merge_system = true"
+        )
+
+
+def _split_lines(texts: Sequence[Text], path: Path) -> Iterator[str]:
+    lines = Counter(text.line for text in texts)
+    if split := sum(count > 1 for count in lines.values()):
+        yield (
+            f"the chat template rewrites earlier answers of a conversation, so {split} of "
+            f"{len(lines)} lines of {path.name} became a text for each answer, {len(texts)} in all"
+        )
+
+
+def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt], list[str]]:
+    """The prompts to train on, those held out, and what to say of their template."""
     section, evaluation = config.rollout, config.evaluation
     key = f"{config.run.algorithm}.prompts"
     files = [(section.prompts, _lines(config, key, section.prompts))]
@@ -199,7 +251,7 @@ def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
         files.append((evaluation.data, [lines[i] for i in places]))
     with (
         Vocabulary.open(config.model.path) as vocabulary,
-        open_template(vocabulary, config.model.path) as template,
+        chat_template(config, vocabulary) as template,
     ):
         prompts, *held_out = [
             prepare_prompts(
@@ -212,7 +264,8 @@ def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
             )
             for path, lines in files
         ]
-    return prompts, held_out[0] if held_out else []
+        remarks = list(_remarks(template))
+    return prompts, held_out[0] if held_out else [], remarks
 
 
 def _lines(config: RolloutConfig, key: str, path: Path) -> list[PromptLine]:
@@ -227,28 +280,31 @@ def _see(config: RunConfig, key: str, path: Path, what: str) -> None:
         )
 
 
-def _read_texts(config: SftConfig) -> tuple[list[Text], list[Text]]:
-    """The texts to learn, and those held out."""
+def _read_texts(config: SftConfig) -> tuple[list[Text], list[Text], list[str]]:
+    """The texts to learn, those held out, and what to say of their template."""
     section, evaluation = config.sft, config.evaluation
-    texts = _texts(config, "sft.data", section.data, section.data_format)
+    texts, remarks = _texts(config, "sft.data", section.data, section.data_format)
     if evaluation is None:
-        return texts, []
+        return texts, [], remarks
     held = evaluation.data
     most = evaluation.max_examples
-    return texts, _texts(config, "evaluation.data", held, section.format_of(held), most)
+    held_out, more = _texts(config, "evaluation.data", held, section.format_of(held), most)
+    return texts, held_out, list(dict.fromkeys([*remarks, *more]))
 
 
 def _texts(
     config: SftConfig, key: str, path: Path, data_format: DataFormat, most: int | None = None
-) -> list[Text]:
+) -> tuple[list[Text], list[str]]:
     _see(config, key, path, "texts")
     lines = read_data(path, data_format)
     chosen = [lines[i] for i in evenly_spread(len(lines), most)]
+    ctx = config.training.ctx
     with Vocabulary.open(config.model.path) as vocabulary:
         if data_format == "text":
-            return prepare_texts(path, chosen, None, vocabulary, ctx=config.training.ctx)
-        with open_template(vocabulary, config.model.path) as template:
-            return prepare_texts(path, chosen, template, vocabulary, ctx=config.training.ctx)
+            return prepare_texts(path, chosen, None, vocabulary, ctx=ctx), []
+        with chat_template(config, vocabulary) as template:
+            texts = prepare_texts(path, chosen, template, vocabulary, ctx=ctx)
+            return texts, [*_remarks(template), *_split_lines(texts, path)]
 
 
 def evenly_spread(count: int, most: int | None) -> list[int]:
