@@ -207,7 +207,8 @@ def test_a_template_that_writes_the_date_is_remarked_on_with_the_cure(read, rand
 
 
 def test_lines_of_texts_that_become_several_are_remarked_on(tmp_path, random_llama):
-    forgetful = THINKING.replace("m.content", "(m.content if loop.last or m.role == 'user' else 'in')")
+    shown = "(m.content if loop.last or m.role == 'user' else 'in')"
+    forgetful = THINKING.replace("m.content", shown)
     model = random_llama(**SMALL, template=forgetful)
     talks = [["hi", "you", "hi", "me"], ["hi", "you"]]
     inputs = read_text_inputs(write_texts(tmp_path, model, talks=talks))
