@@ -53,7 +53,8 @@ FOUNDATIONS = {
     "merge": {"chat", "gguf", "llama", "rollout"},
     "export.py": {"gguf", "merge", "model", "rollout"},
     "agreement.py": {"export.py", "model", "rollout"},
-    "inputs.py": {"chat", "config", "gguf", "reward"},
+    "data.py": {"chat", "config", "reward"},
+    "inputs.py": {"chat", "config", "data.py", "gguf"},
     "memory.py": {"config", "gguf", "inputs.py", "rollout", "sizing.py"},
     "algorithms": {
         "chat", "checkpoint", "config", "export.py", "health", "judge", "model", "monitor",

@@ -16,6 +16,7 @@ from trainer.algorithms.held_out_reward import HeldOutReward
 from trainer.chat.messages import Message
 from trainer.chat.texts import read_data
 from trainer.config import RolloutConfig, RunConfig, SftConfig
+from trainer.data import data_format_of, read_lines
 from trainer.device import choose_device, keep_freed_pages
 from trainer.errors import RetrogradError, TrainingError
 from trainer.gguf.adapter import read_adapter
@@ -23,9 +24,7 @@ from trainer.inputs import (
     Inputs,
     Lora,
     TextInputs,
-    data_format_of,
     read_asked,
-    read_lines,
 )
 from trainer.model.decoder import Decoder
 from trainer.monitor.protocol import Event, GroupRecord, Monitor

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from trainer.chat.dataset import read_prompts
-from trainer.chat.messages import Prompt, PromptLine
-from trainer.chat.prompts import open_template, prepare_prompts
-from trainer.chat.texts import DataFormat, Text, prepare_texts, read_data
-from trainer.chat.vocabulary import Vocabulary
+from trainer.chat.messages import Prompt
+from trainer.chat.texts import Text
 from trainer.config.availability import resolved_params
 from trainer.config.models import RolloutConfig, RunConfig, SftConfig
-from trainer.config.rewards import RolloutSection
 from trainer.config.sft import steps_of
-from trainer.errors import ConfigError, DataError, ModelError
+from trainer.data import DataFile, read_prompt_files, read_text_files
+from trainer.errors import ConfigError, ModelError
 from trainer.gguf.adapter import AdapterDtype, StoredAdapter, read_adapter
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import check_tensors, select_targets, short_name, unreadable
-from trainer.reward.protocol import objection
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +34,15 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """The model's file and description, and the adapter to train on it."""
+    """The model's file and description, and the adapter to train on it.
+
+    ``remarks`` tell what the model's chat template does that people should know.
+    """
 
     file: GgufFile
     architecture: Architecture
     lora: Lora
+    remarks: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def adapter_size(self) -> int:
@@ -99,15 +97,19 @@ def read_inputs(config: RolloutConfig) -> Inputs:
     Raises ModelError, DataError, TemplateError or ConfigError, each with the file and the cure.
     """
     file, architecture = _read_model(config)
-    prompts, held_out = _read_prompts(config)
-    return Inputs(file, architecture, _read_lora(config, architecture), prompts, held_out)
+    (prompts, *held), remarks = read_prompt_files(config, _files(config))
+    lora = _read_lora(config, architecture)
+    held_out = held[0] if held else []
+    return Inputs(file, architecture, lora, prompts, held_out, remarks=tuple(remarks))
 
 
 def read_text_inputs(config: SftConfig) -> TextInputs:
     """Read and check the model's header, the targets and every text. Raises as `read_inputs`."""
     file, architecture = _read_model(config)
-    texts, held_out = _read_texts(config)
-    return TextInputs(file, architecture, _read_lora(config, architecture), texts, held_out)
+    (texts, *held), remarks = read_text_files(config, _files(config))
+    lora = _read_lora(config, architecture)
+    held_out = held[0] if held else []
+    return TextInputs(file, architecture, lora, texts, held_out, remarks=tuple(remarks))
 
 
 def read_any(config: RunConfig) -> AnyInputs:
@@ -121,17 +123,12 @@ def read_asked(config: RunConfig, where: str, path: Path, most: int | None) -> A
     the run begins with. Raises as `read_inputs`."""
     file, architecture = _read_model(config)
     lora = _new_lora(config, architecture)
+    asked = [DataFile(path, where, most)]
     if isinstance(config, SftConfig):
-        texts = _texts(config, where, path, data_format_of(config, path), most)
-        return TextInputs(file, architecture, lora, texts, ())
-    [prompts] = _as_tokens(config, [(path, _lines(config, where, path, most))])
-    return Inputs(file, architecture, lora, prompts, ())
-
-
-def data_format_of(config: SftConfig, path: Path) -> DataFormat:
-    """How a file of texts is written, be it the one that is learnt or another."""
-    section = config.sft
-    return section.data_format if path == section.data else section.format_of(path)
+        [texts], remarks = read_text_files(config, asked)
+        return TextInputs(file, architecture, lora, texts, (), remarks=tuple(remarks))
+    [prompts], remarks = read_prompt_files(config, asked)
+    return Inputs(file, architecture, lora, prompts, (), remarks=tuple(remarks))
 
 
 def planned_updates(config: RunConfig, inputs: AnyInputs) -> int:
@@ -152,6 +149,18 @@ def data_files(config: RunConfig) -> dict[str, Path]:
         files["evaluation.data"] = config.evaluation.data
     if config.lora.init_adapter is not None:
         files["lora.init_adapter"] = config.lora.init_adapter
+    return files
+
+
+def _files(config: RunConfig) -> list[DataFile]:
+    """What is trained on, and what is held out where something is."""
+    if isinstance(config, SftConfig):
+        key, path = "sft.data", config.sft.data
+    else:
+        key, path = f"{config.run.algorithm}.prompts", config.rollout.prompts
+    files = [DataFile(path, config.where(key))]
+    if (held := config.evaluation) is not None:
+        files.append(DataFile(held.data, config.where("evaluation.data"), held.max_examples))
     return files
 
 
@@ -205,94 +214,6 @@ def _read_start(config: RunConfig, path: Path, architecture: Architecture) -> Lo
 
 def _wanted(targets: Sequence[str] | str) -> list[str]:
     return [targets] if isinstance(targets, str) else list(targets)
-
-
-def read_lines(section: RolloutSection, path: Path | None = None) -> list[PromptLine]:
-    """The prompt file of an algorithm's section, or another one for the same use. Raises DataError
-    with the file and its lines, also for those that its reward program could not be asked about."""
-    asked = section.reward_command is not None
-    return read_prompts(path or section.prompts, objection=objection if asked else None)
-
-
-def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt]]:
-    """The prompts to train on, and those held out."""
-    section, evaluation = config.rollout, config.evaluation
-    key = f"{config.run.algorithm}.prompts"
-    files = [(section.prompts, _lines(config, config.where(key), section.prompts))]
-    if evaluation is not None:
-        where, most = config.where("evaluation.data"), evaluation.max_examples
-        files.append((evaluation.data, _lines(config, where, evaluation.data, most)))
-    prompts, *held_out = _as_tokens(config, files)
-    return prompts, held_out[0] if held_out else []
-
-
-def _as_tokens(
-    config: RolloutConfig, files: Sequence[tuple[Path, Sequence[PromptLine]]]
-) -> list[list[Prompt]]:
-    """The lines of each file, as the model reads them."""
-    with (
-        Vocabulary.open(config.model.path) as vocabulary,
-        open_template(vocabulary, config.model.path) as template,
-    ):
-        return [
-            prepare_prompts(
-                path,
-                lines,
-                template,
-                vocabulary,
-                ctx=config.training.ctx,
-                max_new_tokens=config.rollout.sampling.max_new_tokens,
-            )
-            for path, lines in files
-        ]
-
-
-def _lines(
-    config: RolloutConfig, where: str, path: Path, most: int | None = None
-) -> list[PromptLine]:
-    _see(where, path, "prompts")
-    return _choose(read_lines(config.rollout, path), most)
-
-
-def _see(where: str, path: Path, what: str) -> None:
-    if not path.is_file():
-        raise DataError(f"{where}: {path}: there is no such file. Name that of the {what}.")
-
-
-def _read_texts(config: SftConfig) -> tuple[list[Text], list[Text]]:
-    """The texts to learn, and those held out."""
-    section, evaluation = config.sft, config.evaluation
-    texts = _texts(config, config.where("sft.data"), section.data, section.data_format)
-    if evaluation is None:
-        return texts, []
-    where, held = config.where("evaluation.data"), evaluation.data
-    most = evaluation.max_examples
-    return texts, _texts(config, where, held, section.format_of(held), most)
-
-
-def _texts(
-    config: SftConfig, where: str, path: Path, data_format: DataFormat, most: int | None = None
-) -> list[Text]:
-    _see(where, path, "texts")
-    chosen = _choose(read_data(path, data_format), most)
-    with Vocabulary.open(config.model.path) as vocabulary:
-        if data_format == "text":
-            return prepare_texts(path, chosen, None, vocabulary, ctx=config.training.ctx)
-        with open_template(vocabulary, config.model.path) as template:
-            return prepare_texts(path, chosen, template, vocabulary, ctx=config.training.ctx)
-
-
-def evenly_spread(count: int, most: int | None) -> list[int]:
-    """``most`` of the places 0 to ``count`` − 1 at even distances, the first always; all of them
-    where ``most`` is None or not less."""
-    if most is None or most >= count:
-        return list(range(count))
-    return [i * count // most for i in range(most)]
-
-
-def _choose(lines: Sequence[T], most: int | None) -> list[T]:
-    """At most ``most`` of ``lines``, at even distances; all of them where it is None."""
-    return [lines[i] for i in evenly_spread(len(lines), most)]
 
 
 def coverage(inputs: ModelInputs) -> str:

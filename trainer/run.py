@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from contextlib import ExitStack
 from dataclasses import replace
@@ -55,6 +56,8 @@ def _run(
         with ExitStack() as stack:
             for note in notes(config):
                 monitor.event(Event("warning", "config", note))
+            for remark in inputs.remarks:
+                monitor.event(Event("warning", "template", remark))
             for remark in resumed.remarks if resumed else ():
                 monitor.event(Event("warning", "resume", remark))
             session = open_session(config, inputs, monitor, stack, resumed, run_id)
@@ -83,6 +86,8 @@ def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None, run_id:
         }
     else:
         data = {"prompts": f"{len(inputs.prompts)}, at most {inputs.longest_prompt} tokens"}
+    if config.model.template_variables:
+        data["template variables"] = json.dumps(config.model.template_variables)
     start = {"begins with": str(config.lora.init_adapter)} if lora.start is not None else {}
     return RunInfo(
         name=config.run.name,
