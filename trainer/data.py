@@ -129,8 +129,13 @@ def _lines(config: RolloutConfig, file: DataFile) -> list[PromptLine]:
 def _see(file: DataFile, what: str) -> None:
     if not file.path.is_file():
         raise DataError(
-            f"{file.where}: {file.path}: there is no such file. Name that of the {what}."
+            f"{file.where}: {file.path}: {no_file(file.path)}. Name that of the {what}."
         )
+
+
+def no_file(path: Path) -> str:
+    """What is said of ``path`` where a file should be and is none."""
+    return "that is a folder, and a file is needed" if path.is_dir() else "there is no such file"
 
 
 def _texts(config: SftConfig, file: DataFile) -> tuple[list[Text], list[str]]:

@@ -13,7 +13,7 @@ from trainer.chat.texts import Text
 from trainer.config.availability import resolved_params
 from trainer.config.models import RolloutConfig, RunConfig, SftConfig
 from trainer.config.sft import steps_of
-from trainer.data import DataFile, read_prompt_files, read_text_files
+from trainer.data import DataFile, no_file, read_prompt_files, read_text_files
 from trainer.errors import ConfigError, ModelError
 from trainer.gguf.adapter import AdapterDtype, StoredAdapter, read_adapter
 from trainer.gguf.architecture import Architecture, describe
@@ -202,7 +202,7 @@ def _read_start(config: RunConfig, path: Path, architecture: Architecture) -> Lo
     where = config.where("lora.init_adapter")
     if not path.is_file():
         raise ConfigError(
-            f"{where}: {path}: there is no such file. Name the adapter to start from, or leave "
+            f"{where}: {path}: {no_file(path)}. Name the adapter to start from, or leave "
             f"lora.init_adapter out."
         )
     try:

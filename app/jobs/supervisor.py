@@ -21,13 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.jobs import queue
+from app.jobs.log import beginning, log_tail
 from app.jobs.processes import (
     end_all,
     runs_with_processes,
     signal_group,
     start,
 )
-from app.jobs.runs import Jobs, log_tail
+from app.jobs.runs import Jobs
 from app.jobs.workspace import LOG
 from app.store.alive import HERE, is_alive, started_at
 from app.store.database import VARIABLE, Store
@@ -124,6 +125,7 @@ class Supervisor:
                 mark=mark_of(self.store, claim.run_id),
                 log=self.jobs.log_folder(claim.run_id) / LOG,
                 variables={VARIABLE: url},
+                first=beginning(),
             )
         except OSError as error:
             words = f"The run's process could not be started: {error.strerror or error}."
