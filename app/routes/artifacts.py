@@ -73,7 +73,7 @@ def artifacts(run_id: int, store: StoreDep) -> ArtifactsPage:
     )
 
 
-@router.api_route("/runs/{run_id:id}/artifacts/{artifact_id:id}", methods=["GET", "HEAD"])
+@router.get("/runs/{run_id:id}/artifacts/{artifact_id:id}")
 def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
     with store.read() as session:
         run = find_run(session, run_id)
