@@ -33,6 +33,14 @@ PAGES = (
     "/compare",
     "/compare?run={run}&run={other}",
 )
+OF_EACH_KIND = (
+    "/runs/{run}",
+    "/runs/{run}/metrics",
+    "/runs/{run}/trajectories",
+    "/runs/{run}/config",
+    "/runs/{run}/journal",
+)
+"""What looks different for runs of another algorithm."""
 MISSING = "/runs/999999"
 
 
