@@ -129,6 +129,12 @@ def get_run(session: Session, run_id: int) -> Run | None:
     return session.get(Run, run_id)
 
 
+def ids_named(session: Session, name: str) -> list[int]:
+    """The runs of any list that are called ``name``, the oldest first."""
+    asked = select(Run.id).where(Run.name == name, Run.status.not_in(UNLISTED)).order_by(Run.id)
+    return list(session.scalars(asked))
+
+
 def count_by_status(session: Session) -> dict[str, int]:
     """How many runs have each status that occurs, those that no list shows left out."""
     listed = Run.status.not_in(UNLISTED)
