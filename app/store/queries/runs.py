@@ -78,9 +78,9 @@ class RunRow:
 def last_figure(
     algorithm: str, last_reward: float | None, sparkline: Sequence[float | None]
 ) -> float | None:
-    """Where a run stands in what it is about: its last mean reward, or, of the loss of SFT, the
-    last point of the line."""
-    if not headline_of(algorithm).lower_is_better:
+    """Where a run stands in what it is about: its last mean reward or loss. A run of SFT that an
+    earlier retrograd stored has the last point of its line alone."""
+    if last_reward is not None or not headline_of(algorithm).lower_is_better:
         return last_reward
     return next((value for value in reversed(sparkline) if value is not None), None)
 
@@ -171,7 +171,8 @@ def _order(sort: Sort) -> tuple[ColumnElement[Any], ...]:
         case "name":
             return (func.lower(Run.name), newest)
         case "reward":
-            return (Run.last_reward.desc().nulls_last(), newest)
+            # A loss is no reward: runs of SFT come last.
+            return (Run.algorithm == "sft", Run.last_reward.desc().nulls_last(), newest)
         case "longest":
             taken = func.coalesce(Run.ended_at, Run.heartbeat_at) - Run.started_at
             return (taken.desc().nulls_last(), newest)
