@@ -76,13 +76,21 @@ def train_watched(
             with suppress(OSError):
                 terminal.event(Event("warning" if code == "store" else "info", code, text))
 
-        with StopOnSignal(partial(note, "stopping")) as stop:
+        kept: Monitor | None = None
+
+        def stopping(text: str) -> None:
+            note("stopping", text)
+            if kept is not None:
+                kept.event(Event("info", "stop_asked", text.partition(" Press ")[0]))
+
+        with StopOnSignal(stopping) as stop:
             # The records are whole when the store takes their digest, and what the store has to
             # say comes before the terminal's last word.
             board = _board(config, partial(note, "tensorboard"))
             monitors: list[Monitor] = [m for m in (records, board) if m is not None]
             if kept_by is not None:
-                monitors.append(kept_by(partial(note, "store")))
+                kept = kept_by(partial(note, "store"))
+                monitors.append(kept)
             monitors += [terminal, stop]
             watching = CompositeMonitor(monitors)
             outcome = run(config, watching, resume_from=resume_from, run_id=run_id)

@@ -9,6 +9,7 @@ import typer
 
 from app.cli.errors import Debug, reported, say
 from app.cli.runs_common import Json, Number, Place, opened_store, unknown_run
+from app.cli.runs_compare import compare
 from app.cli.runs_export import export
 from app.cli.runs_resume import resume
 
@@ -17,6 +18,7 @@ app = typer.Typer(help="See and manage the runs in the store.", no_args_is_help=
 Sorts = Literal["newest", "oldest", "name", "reward", "longest"]
 app.command()(resume)
 app.command()(export)
+app.command()(compare)
 
 
 @app.callback()

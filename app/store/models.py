@@ -91,6 +91,7 @@ class Run(Base):
     stage_done: Mapped[int] = mapped_column(default=0)
     stage_total: Mapped[int] = mapped_column(default=0)
     last_reward: Mapped[float | None]
+    """The last mean reward; with SFT the last loss."""
     last_evaluation: Mapped[float | None]
     """Mean reward on held-out prompts; with SFT the loss on held-out texts."""
     seconds_per_update: Mapped[float | None]

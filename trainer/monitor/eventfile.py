@@ -51,11 +51,12 @@ class EventFile:
         self._put(Event(wall_time=at, step=step, summary=summary))
 
     def flush(self) -> None:
-        """See that what was written is on the disk."""
-        self._records.flush()
+        """Hand what was written to the system, so that a kill does not take it."""
+        # The library's own call waits for the disk, and the trainer would wait with it.
+        self._records._writer.flush()
 
     def close(self) -> None:
-        self._records.flush()
+        self._records.flush()  # to the disk
         self._records.close()
 
     def abandon(self) -> None:

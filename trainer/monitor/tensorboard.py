@@ -27,7 +27,6 @@ from trainer.monitor.protocol import GroupRecord, Outcome, RunInfo, UpdateStatus
 
 OWNER = "run.json"
 """The file in a run's folder that says which run it is of."""
-_FLUSH_SECONDS = 2.0
 _SAMPLES_IN_A_RUN = 10  # as many as TensorBoard keeps of a text
 _MOST_CHARS = 2000
 _NAME_CHARS = 80
@@ -38,8 +37,8 @@ class TensorBoardMonitor(SilentMonitor):
     checkpoint goes on in the folder that it had, in a new file that takes over after the
     checkpoint's update.
 
-    What was told is on the disk two seconds later at the latest, if something is told then, and
-    before each checkpoint. ``tell`` takes a line for the person who waits. Steps are updates.
+    What was told of an update is in the file when it ends. ``tell`` takes a line for the person who
+    waits. Steps are updates.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -47,7 +46,6 @@ class TensorBoardMonitor(SilentMonitor):
         self._directory, self._tell = directory, tell
         self._file: EventFile | None = None
         self._complete: Summary | None = None
-        self._flushed = time.monotonic()
         self._every, self._max_chars = 1, _MOST_CHARS
         self._sample_steps, self._next_sample = 1, 0
         self._pending: tuple[int, Summary] | None = None
@@ -91,10 +89,6 @@ class TensorBoardMonitor(SilentMonitor):
         answers = self._samples("eval/answers", groups)
         self._write(update, scalars(own), *([answers] if answers else []))
 
-    def settle(self) -> None:
-        if self._file is not None:
-            self._flush(self._file)
-
     def run_finished(self, outcome: Outcome) -> None:
         if outcome.status == "completed" and self._complete is not None:
             self._write(outcome.updates, self._complete)
@@ -112,7 +106,7 @@ class TensorBoardMonitor(SilentMonitor):
         if done is None:
             for summary in begin:
                 self._file.write(0, now, summary)
-        self._flush(self._file)
+        self._file.flush()
 
     def _samples(self, tag: str, groups: Sequence[GroupRecord]) -> Summary | None:
         answers = [
@@ -132,16 +126,11 @@ class TensorBoardMonitor(SilentMonitor):
             now = time.time()
             for summary in summaries:
                 file.write(step, now, summary)
-            if time.monotonic() - self._flushed >= _FLUSH_SECONDS:
-                self._flush(file)
+            file.flush()
         except OSError:
             file.abandon()
             raise
         self._file = file
-
-    def _flush(self, file: EventFile) -> None:
-        file.flush()
-        self._flushed = time.monotonic()
 
 
 def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
