@@ -212,19 +212,15 @@ def _notes(
     noun = "texts" if isinstance(config, SftConfig) else "prompts"
     if questions.trained_on:
         yield (
-            f"{questions.path.name} is what the run trains on, so this shows what was learnt by "
-            f"heart as well as what carries over. Name other {noun} with --data, or in "
-            f"[evaluation] data."
+            f"These {noun} are the ones that the run trains on, so this shows what was learnt by "
+            f"heart as well as what carries over. Name others with --data, or in [evaluation] data."
         )
     elif shared := _shared(config, comparison):
-        yield (
-            f"{shared} of the {len(comparison.pairs)} {noun} are also trained on, and say less "
-            f"about others."
-        )
+        yield f"{shared} of the {len(comparison.pairs)} {noun} are also trained on."
     if len(comparison.pairs) < FEW:
         yield (
-            f"Only {len(comparison.pairs)} {noun}: the interval is rough below {FEW}. More "
-            f"{noun} say more than more answers to each."
+            f"The interval is rough with fewer than {FEW} {noun}. More {noun} would tell more than "
+            f"more answers to each of these."
         )
     if config.lora.init_adapter is not None and wish.baseline is None:
         yield (

@@ -38,9 +38,8 @@ def print_bench(result: Bench, shown: int) -> None:
     console.print()
     for line in _conclusion(result):
         console.print(line, soft_wrap=not console.is_terminal)
-    for note in result.notes:
-        said = Text.assemble(("note: ", "yellow"), neutralise(note))
-        console.print(said, soft_wrap=not console.is_terminal)
+    if result.notes:
+        print_rows([(Text("note", "yellow"), Text(neutralise(note))) for note in result.notes])
     width = console.width if console.is_terminal else _CELLS_ELSEWHERE
     gains, losses = result.comparison.most_changed(shown)
     for title, pairs in (("Gained most", gains), ("Lost most", losses)):
@@ -146,10 +145,11 @@ def _conclusion(result: Bench) -> Iterator[Text]:
     comparison = result.comparison
     change, name = comparison.main, result.sides[1].name
     noun = "texts" if result.drawing is None else "prompts"
-    if change.count == 1:
-        yield Text(f"One of the {noun} says nothing about others.", "bold")
-        return
-    if not change.is_shown:
+    if change.count == change.equal:
+        verdict = "Nothing changed."
+    elif change.low is None:
+        verdict = f"There is no interval: all {noun} changed by the same, or there is only one."
+    elif not change.is_shown:
         verdict = "No difference is shown: the interval holds zero."
     else:
         better = (change.difference < 0) == comparison.lower_is_better

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import stdev
 
 CONFIDENCE = 0.95
@@ -19,7 +20,8 @@ class Change:
     """Means over ``count`` questions before and after, and what can be said of their difference.
 
     ``low`` and ``high`` bound the mean difference with confidence 0.95, and ``standard_error`` is
-    the difference's; all three are None for a single question. ``better``, ``worse`` and ``equal``
+    the difference's; all three are None where no spread can be estimated: for a single question,
+    and where all differences are equal. ``better``, ``worse`` and ``equal``
     count questions; ``sign_p`` is the two-sided p-value of the exact sign test on the unequal ones.
     """
 
@@ -47,15 +49,15 @@ def paired(
     """Compare two policies by one number for each question, of both in the same order.
 
     The interval is Student's for the mean of the n differences d: d̄ ± t · s / √n, with s their
-    standard deviation (divisor n − 1) and t the quantile for n − 1 degrees of freedom. Where all
-    differences are equal it has no width. Raises ValueError for no question or unequal numbers.
+    standard deviation (divisor n − 1) and t the quantile for n − 1 degrees of freedom. Raises
+    ValueError for no question or unequal numbers.
     """
     if not before:
         raise ValueError("no question to compare the policies by")
     differences = [b - a for a, b in zip(before, after, strict=True)]
     count, mean = len(differences), mean_of(differences)
     error = low = high = None
-    if count > 1:
+    if len(set(differences)) > 1:
         error = stdev(differences) / math.sqrt(count)
         reach = t_quantile(CONFIDENCE, count - 1) * error
         low, high = mean - reach, mean + reach
@@ -84,10 +86,18 @@ def sign_test(up: int, down: int) -> float:
     """The probability that of ``up + down`` fair coins at least as many fall alike as here, on
     either side: the exact two-sided sign test. 1 where there are none."""
     coins = up + down
-    tail = sum(math.comb(coins, k) for k in range(min(up, down) + 1))
-    return min(1.0, 2 * tail / (1 << coins))
+    tail = math.fsum(math.exp(_log_choices(coins, k)) for k in range(min(up, down) + 1))
+    return min(1.0, 2 * tail)
 
 
+def _log_choices(coins: int, heads: int) -> float:
+    """The logarithm of the probability of so many heads; whole numbers would have a digit for each
+    few coins."""
+    ways = math.lgamma(coins + 1) - math.lgamma(heads + 1) - math.lgamma(coins - heads + 1)
+    return ways - coins * math.log(2)
+
+
+@cache
 def t_quantile(confidence: float, freedom: int) -> float:
     """The t with P(|T| ≤ t) = ``confidence``, T of Student's distribution with ``freedom`` ≥ 1
     degrees of freedom, to about twelve digits; found by bisection of `t_within`'s angle."""

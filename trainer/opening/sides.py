@@ -92,7 +92,7 @@ def choose_sides(config: RunConfig, wish: Wish) -> tuple[Side, Side]:
     if not result.is_file():
         raise ConfigError(
             f"{where}: {result}: there is no such file, so there is nothing to compare the base "
-            f"with. Train it with `retrograd train`, or name an adapter with --adapter."
+            f"with. Train with `retrograd train`, or name the adapter with --adapter."
         )
     if result.resolve() == base.resolve():
         raise ConfigError(f"{where}: {result}: this is the base itself. Name what was trained.")
