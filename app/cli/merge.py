@@ -68,6 +68,12 @@ def merge(
                 told=told,
             )
         _print(plan, to, compared)
+        if compared is not None and compared.gap > compared.change:
+            typer.echo(
+                f"In this type the model loses more than the adapter has changed: {plan.type} is "
+                f"too coarse for what was learnt. Use f16, or q8_0.",
+                err=True,
+            )
 
 
 def _say_fallbacks(plan: Plan) -> None:

@@ -42,7 +42,8 @@ class Factors:
                 last = min(first + step, rows)
                 place = expert * rows
                 block = self.base.read_rows(name, place + first, place + last)
-                block += scale * (B[first:last] @ A)
+                with np.errstate(over="ignore", invalid="ignore"):  # said below
+                    block += scale * (B[first:last] @ A)
                 if not np.isfinite(block).all():
                     raise ModelError(
                         f"{self.base.path}: with {self.file.path} the tensor {name} holds numbers "
