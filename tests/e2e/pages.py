@@ -32,6 +32,8 @@ PAGES = (
     "/runs/{run}/delete",
     "/compare",
     "/compare?run={run}&run={other}",
+    "/chat",
+    "/chat?run={run}",
 )
 MISSING = "/runs/999999"
 
