@@ -82,10 +82,11 @@ def opened(settings: ServerSettings, *, next_free_port: bool = False) -> Iterato
             supervisor = Supervisor(jobs)
             supervisor.start()
             try:
-                yield Serving(jobs, listening, Server(config, app.state.hints))
+                yield Serving(jobs, listening, Server(config, (app.state.hints, app.state.desk)))
             finally:
                 supervisor.stop()
                 app.state.hints.close()
+                app.state.desk.close()
     finally:
         store.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
+from app.chat.desk import Desk
 from app.routes import ROUTERS
 from app.server.errors import add_error_pages
 from app.server.hints import Hints
@@ -39,6 +40,7 @@ def create_app(settings: ServerSettings, store: Store) -> FastAPI:
     app.state.heats = Heats()
     app.state.series = AllSeries()
     app.state.hints = Hints(store)
+    app.state.desk = Desk()
     app.state.templates = environment()
     for router in ROUTERS:
         app.include_router(router)

@@ -60,6 +60,7 @@ FOUNDATIONS = {
         "chat", "checkpoint", "config", "export.py", "health", "judge", "model", "monitor",
         "reward", "rollout"
     },
+    "conversation.py": {"chat", "gguf", "llama", "rollout", "sizing.py"},
     "resume.py": {"checkpoint", "config", "inputs.py"},
     "spread.py": {"algorithms"},
 }  # fmt: skip
@@ -72,9 +73,10 @@ OF_THE_APP = {
     "terminal": {"store"},
     "watched.py": {"stop.py", "store", "terminal"},
     "jobs": {"store", "watched.py"},
+    "chat": set(),
     "server": {"store"},
-    "routes": {"jobs", "server", "store"},
-    "web.py": {"routes", "server", "store"},
+    "routes": {"chat", "jobs", "server", "store"},
+    "web.py": {"chat", "routes", "server", "store"},
     "serving.py": {"jobs", "server", "store", "web.py"},
 }
 """The same for the rooms of the application."""

@@ -31,6 +31,47 @@ class _Wanted:
     """Of `Partner`: what a configuration says of the context."""
 
 
+Adapter = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A LoRA adapter (GGUF) on the model.")
+]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Let the base answer too: first it, then the adapter.")
+]
+Temperature = Annotated[
+    float, typer.Option(min=0.0, help="What divides the logits; 0 takes the likeliest token.")
+]
+TopP = Annotated[
+    float, typer.Option(help="Draw from the likeliest tokens that have this mass together.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=2**63 - 1,
+        help="Of the first answer; each after it has one more. Without it any, which is told.",
+        show_default=False,
+    ),
+]
+Ctx = Annotated[
+    int | None,
+    typer.Option(
+        min=8,
+        metavar="N",
+        help="The most tokens of a conversation, in place of what the TOML file says, or of what "
+        "the model was trained for (at most 4096).",
+        show_default=False,
+    ),
+]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw",
+        help="Without a chat template: the model goes on from each line as it is, and keeps "
+        "nothing of it.",
+    ),
+]
+
+
 def chat(
     model: Annotated[
         Path,
@@ -39,50 +80,17 @@ def chat(
             help="A model (GGUF), or the TOML file of a run: then its model, adapter and ctx.",
         ),
     ],
-    adapter: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A LoRA adapter (GGUF) on the model.")
-    ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option("--compare", help="Let the base answer too: first it, then the adapter."),
-    ] = False,
+    adapter: Adapter = None,
+    compare: Compare = False,
     system: Annotated[str, typer.Option(metavar="TEXT", help="The system message.")] = "",
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="What divides the logits; 0 takes the likeliest token.")
-    ] = 1.0,
-    top_p: Annotated[
-        float, typer.Option(help="Draw from the likeliest tokens that have this mass together.")
-    ] = 1.0,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=2**63 - 1,
-            help="Of the first answer; each after it has one more. Without it any, which is told.",
-            show_default=False,
-        ),
-    ] = None,
+    temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    seed: Seed = None,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="The most tokens of an answer.")
     ] = 512,
-    ctx: Annotated[
-        int | None,
-        typer.Option(
-            min=8,
-            metavar="N",
-            help="The most tokens of a conversation, in place of what the TOML file says, or of "
-            "what the model was trained for (at most 4096).",
-            show_default=False,
-        ),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="Without a chat template: the model goes on from each line as it is, and keeps "
-            "nothing of it.",
-        ),
-    ] = False,
+    ctx: Ctx = None,
+    raw: Raw = False,
     debug: Debug = False,
 ) -> None:
     """Talk to a model, to an adapter on it, or with --compare to both.

@@ -32,6 +32,8 @@ PAGES = (
     "/runs/{run}/delete",
     "/compare",
     "/compare?run={run}&run={other}",
+    "/chat",
+    "/chat?run={run}",
 )
 OF_EACH_KIND = (
     "/runs/{run}",

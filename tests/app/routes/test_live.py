@@ -32,7 +32,7 @@ class Running:
         self.app = create_app(ServerSettings(**settings), store)
         self._listening = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(self.app, access_log=False, log_config=None, lifespan="off")
-        self._server = Server(config, self.app.state.hints)
+        self._server = Server(config, [self.app.state.hints, self.app.state.desk])
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._listening]}
         )
