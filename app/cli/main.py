@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import check, demo, fetch, inspect, judge, reward, runs, serve, train
+from app.cli import check, demo, fetch, inspect, judge, reward, runs, serve, serve_model, train
 
 app = typer.Typer(
     name="retrograd",
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("serve")(serve.serve)
+app.command("serve-model")(serve_model.serve_model)
 app.command("check")(check.check)
 app.command("inspect")(inspect.inspect)
 app.command("fetch")(fetch.fetch)
