@@ -22,6 +22,7 @@ from app.cli import (
     reward,
     runs,
     serve,
+    serve_model,
     train,
 )
 
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("serve")(serve.serve)
+app.command("serve-model")(serve_model.serve_model)
 app.command("check")(check.check)
 app.command("chat")(chat.chat)
 app.command("bench")(bench.bench)

@@ -265,7 +265,7 @@ def test_texts_of_a_model_and_of_a_baseline(model, taught, tmp_path):
 
 def test_texts_are_not_sampled(model, tmp_path):
     config = write_texts(tmp_path, model)
-    with pytest.raises(ConfigError, match="--samples and --greedy: .* nothing is sampled"):
+    with pytest.raises(ConfigError, match=r"--samples and --greedy: .* nothing is sampled"):
         bench(config, Wish(samples=1, greedy=True), Recorder())
 
 
