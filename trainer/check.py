@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Sequence
@@ -177,6 +178,10 @@ def _report_model(config: RunConfig, inputs: ModelInputs, report: CheckReport) -
         f"{config.model.path}: {a.name}, {a.layers} layers of {a.width}, vocabulary "
         f"{a.vocabulary:,}",
     )
+    if config.model.template_variables:
+        report.ok("template variables", json.dumps(config.model.template_variables))
+    for remark in inputs.remarks:
+        report.warning("chat template", remark)
 
 
 def _report_adapter(config: RunConfig, inputs: ModelInputs, report: CheckReport) -> None:

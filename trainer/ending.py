@@ -63,9 +63,8 @@ class Ending:
             )
         )
         status: Literal["completed", "stopped"] = "completed" if whole else "stopped"
-        done = Outcome(
-            status, updates, str(self.config.output.path), f"{status} after {updates} updates"
-        )
+        path = str(self.config.output.path)
+        done = Outcome(status, updates, path, f"{status} after {_counted(updates)}")
         return done if self.config.output.kind == "adapter" else self._merged(done)
 
     def _merged(self, done: Outcome) -> Outcome:
@@ -153,3 +152,7 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return str(error) if isinstance(error, RetrogradError) else f"{type(error).__name__}: {error}"
+
+
+def _counted(updates: int) -> str:
+    return "1 update" if updates == 1 else f"{updates} updates"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,15 +16,22 @@ from trainer.ending import Ending, status_of, words_of
 from trainer.inputs import AnyInputs, TextInputs, coverage, planned_updates, read_any
 from trainer.monitor.protocol import Event, Monitor, Outcome, RunInfo
 from trainer.opening.checks import check_before_run
-from trainer.resume import Resumed, checkpoint_folder, resume
+from trainer.resume import Resumed, checkpoint_folder, new_run_id, resume
 from trainer.session import open_session
 
 
-def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None) -> Outcome:
+def run(
+    config: RunConfig,
+    monitor: Monitor,
+    *,
+    resume_from: Path | None = None,
+    run_id: str | None = None,
+) -> Outcome:
     """Train as ``config`` says and report to ``monitor``.
 
     ``resume_from`` is a checkpoint, or a folder of them, to go on from: the same numbers follow as
-    if the run had never stopped.
+    if the run had never stopped. ``run_id`` is the id that the run had before, where the caller
+    knows: of a folder then only its own checkpoints are taken (`trainer.resume.resume`).
 
     Raises ConfigError (and its kinds) for what is wrong before training. What goes wrong during
     training ends the run as ``failed``: the outcome says why, and the adapter of the last completed
@@ -34,21 +42,25 @@ def run(config: RunConfig, monitor: Monitor, *, resume_from: Path | None = None)
     inputs = read_any(config)
     check_before_run(config, inputs)
     with claimed(checkpoint_folder(config)):
-        return _run(config, inputs, monitor, resume(config, inputs, resume_from))
+        resumed = resume(config, inputs, resume_from, run_id)
+        own = (resumed.run if resumed else run_id) or new_run_id()
+        return _run(config, inputs, monitor, resumed, own)
 
 
 def _run(
-    config: RunConfig, inputs: AnyInputs, monitor: Monitor, resumed: Resumed | None
+    config: RunConfig, inputs: AnyInputs, monitor: Monitor, resumed: Resumed | None, run_id: str
 ) -> Outcome:
-    monitor.run_started(_info(config, inputs, resumed))
+    monitor.run_started(_info(config, inputs, resumed, run_id))
     outcome = Outcome("failed", 0, None, "ended before it could train")
     try:
         with ExitStack() as stack:
             for note in notes(config):
                 monitor.event(Event("warning", "config", note))
+            for remark in inputs.remarks:
+                monitor.event(Event("warning", "template", remark))
             for remark in resumed.remarks if resumed else ():
                 monitor.event(Event("warning", "resume", remark))
-            session = open_session(config, inputs, monitor, stack, resumed)
+            session = open_session(config, inputs, monitor, stack, resumed, run_id)
             outcome, raised = Ending(config, inputs, session, monitor).train()
             outcome = replace(outcome, findings=session.loop.guide.findings())
     except BaseException as error:
@@ -63,7 +75,7 @@ def _run(
     return outcome
 
 
-def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None) -> RunInfo:
+def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None, run_id: str) -> RunInfo:
     a, lora = inputs.architecture, inputs.lora
     types = ", ".join(f"{n} × {t}" for t, n in inputs.file.type_counts().items())
     if isinstance(inputs, TextInputs):
@@ -74,6 +86,8 @@ def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None) -> RunI
         }
     else:
         data = {"prompts": f"{len(inputs.prompts)}, at most {inputs.longest_prompt} tokens"}
+    if config.model.template_variables:
+        data["template variables"] = json.dumps(config.model.template_variables)
     start = {"begins with": str(config.lora.init_adapter)} if lora.start is not None else {}
     return RunInfo(
         name=config.run.name,
@@ -92,4 +106,5 @@ def _info(config: RunConfig, inputs: AnyInputs, resumed: Resumed | None) -> RunI
         }
         | ({"resumed": f"after update {resumed.update}, from {resumed.path}"} if resumed else {}),
         resumed_from_update=resumed.update if resumed else None,
+        run_id=run_id,
     )

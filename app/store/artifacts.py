@@ -12,12 +12,12 @@ from sqlalchemy import delete, select
 
 from app.store.database import BUSY_SECONDS, Store
 from app.store.models import Artifact, Run
+from trainer.checkpoint.head import by_age
 from trainer.checkpoint.identity import digest
 from trainer.health.resolve import lookup
 from trainer.monitor import RunInfo
 from trainer.monitor.jsonl import FILE_NAME
 
-_ENDING = ".ckpt"
 _UPDATE = re.compile(r"update-(\d+)$")
 
 
@@ -33,7 +33,8 @@ class Artifacts:
     def note_checkpoints(self, wait: float = BUSY_SECONDS) -> None:
         """Those that are on the disk now. Others that write are waited for ``wait`` seconds. Raises
         DBAPIError."""
-        self._note({"checkpoint": sorted(checkpoint_folder(self.info).glob(f"*{_ENDING}"))}, wait)
+        own = by_age(checkpoint_folder(self.info), self.info.run_id)
+        self._note({"checkpoint": sorted(own)}, wait)
 
     def note_all(
         self, config: Path, update: int, *, adapter: Path | None, model: Path | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.terminal.history import EvaluationRow, RunHistory
-from app.text import duration, neutralise, score, signed, size
+from app.text import counted, duration, neutralise, score, signed, size
 from trainer.monitor import Outcome, RunInfo
 
 SummaryRow = tuple[str, str]
@@ -25,23 +25,31 @@ class Summary:
     health: Sequence[str]
 
 
-def summarise(history: RunHistory, outcome: Outcome, observe_file: Path | None) -> Summary:
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """Where else a run can be read, and the command that goes on with it where it did not end:
+    ``observe_file`` holds its records, ``board`` is its folder for TensorBoard."""
+
+    observe_file: Path | None = None
+    board: Path | None = None
+    again: str = ""
+
+
+def summarise(history: RunHistory, outcome: Outcome, leads: Leads) -> Summary:
     return Summary(
         headline(history, outcome),
-        summary_rows(history, outcome, observe_file),
+        summary_rows(history, outcome, leads),
         [neutralise(finding.message) for finding in outcome.findings],
     )
 
 
 def headline(history: RunHistory, outcome: Outcome) -> str:
     verb = {"completed": "Finished", "stopped": "Stopped after", "failed": "Failed after"}
-    count = f"{outcome.updates} of {history.info.updates} updates in {duration(history.elapsed)}"
-    return f"{verb[outcome.status]} {count}."
+    planned = counted(history.info.updates, "update")
+    return f"{verb[outcome.status]} {outcome.updates} of {planned} in {duration(history.elapsed)}."
 
 
-def summary_rows(
-    history: RunHistory, outcome: Outcome, observe_file: Path | None
-) -> list[SummaryRow]:
+def summary_rows(history: RunHistory, outcome: Outcome, leads: Leads) -> list[SummaryRow]:
     rows = [_followed(history)] if history.figures else []
     if history.evaluations:
         rows.append(_held_out(history.evaluations))
@@ -51,11 +59,15 @@ def summary_rows(
         rows.append(("result", f"none was written{why}"))
     else:
         rows += _results(history.info, outcome)
-    if observe_file is not None:
-        rows.append(("records", shown_path(observe_file)))
+    if leads.observe_file is not None:
+        rows.append(("records", shown_path(leads.observe_file)))
+    if leads.board is not None:
+        where = shlex.quote(shown_path(leads.board))
+        rows.append(("tensorboard", f"tensorboard --logdir {where}"))
     if history.checkpoint is not None and outcome.status != "completed":
         rows.append(("checkpoint", shown_path(Path(history.checkpoint))))
-        rows.append(("go on", "retrograd train … --resume"))
+        if leads.again:
+            rows.append(("go on", neutralise(leads.again)))
     return rows
 
 

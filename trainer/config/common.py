@@ -20,6 +20,7 @@ from trainer.config.base import (
     Unset,
     texts,
 )
+from trainer.config.variables import TemplateVariables
 
 DEFAULT_TARGETS = ("q", "k", "v", "o", "ffn_up", "ffn_down", "ffn_gate")
 DEFAULT_OPENERS = (
@@ -80,6 +81,15 @@ class ModelSection(Section):
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where tensors are computed: `auto` takes CUDA, else Apple's MPS, else the CPU; `gpu` refuses
     to start without one."""
+
+    template_variables: TemplateVariables = Field(default_factory=dict)
+    """Variables for the chat template that the model carries, for example `enable_thinking =
+    false`: text, numbers, `true` and `false`, lists and tables of them. One that the template never
+    reads is an error."""
+
+    merge_system: bool = False
+    """Where the chat template takes no system message, put it before the first user message, with
+    an empty line between; `false` refuses such a conversation."""
 
 
 class OutputSection(Section):
@@ -190,7 +200,7 @@ class MetricsSection(Section):
     """Other places that receive the metrics."""
 
     tensorboard_dir: Annotated[PathValue | None, Unset("not written")] = None
-    """A folder for TensorBoard event files."""
+    """A folder for TensorBoard; each run gets one of its own in it, with event files."""
 
 
 class ObserveSection(Section):

@@ -38,7 +38,7 @@ def test_every_available_control_passes(load):
                 "grpo.kl_schedule.target": "0.05",
                 "output.kind": '"model"',
                 "audit.enabled": "false",
-                "metrics.": "",
+                "metrics.tensorboard_dir": '"boards"',
                 "evaluation.data": '"held.jsonl"',
                 "checkpoint.mode": '"steps_and_best_eval"',
                 "grpo.dynamic_sampling.max_resample_factor": "3",
@@ -56,7 +56,6 @@ def test_sft_and_an_adapter_to_begin_with_are_available(load):
 @pytest.mark.parametrize(
     ("changes", "subject"),
     [
-        ({"metrics.tensorboard_dir": '"boards"'}, "metrics.tensorboard_dir"),
         ({"reference.model": '"other.gguf"'}, "reference"),
     ],
 )

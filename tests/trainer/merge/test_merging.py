@@ -79,10 +79,18 @@ def wide(random_model, name="llama"):
 
 
 @pytest.mark.parametrize(
-    ("kind", "most"),
-    [("bf16", 0.008), ("q8_0", 0.03), ("q6_k", 0.07), ("q5_k_m", 0.12), ("q4_k_m", 0.15)],
+    ("name", "kind", "most"),
+    [
+        ("llama", "bf16", 0.008),
+        ("llama", "q8_0", 0.03),
+        ("llama", "q6_k", 0.07),
+        ("llama", "q5_k_m", 0.12),
+        ("llama", "q4_k_m", 0.15),
+        ("qwen3moe", "q8_0", 0.03),
+        ("qwen3moe", "q4_k_m", 0.15),
+    ],
 )
-@pytest.mark.parametrize("name", ["llama", "qwen3moe"])
+@pytest.mark.parametrize("name", ["llama"])
 def test_a_quantised_one_is_nearer_than_the_base_alone(
     name, kind, most, random_model, adapter_for, tmp_path
 ):
@@ -93,7 +101,7 @@ def test_a_quantised_one_is_nearer_than_the_base_alone(
     assert gap(logprobs(base, adapter), logprobs(path)) <= most
 
 
-@pytest.mark.parametrize("kind", ["iq4_nl", "iq4_xs", "q3_k_m", "q2_k", "iq3_s", "tq2_0", "q4_0"])
+@pytest.mark.parametrize("kind", ["iq4_xs", "q3_k_m", "q2_k", "q4_0"])
 def test_other_types_of_llama_cpps_load_too(kind, random_model, adapter_for, tmp_path):
     base = wide(random_model)
     path = merged(base, adapter_for(base), tmp_path / "m.gguf", kind)
