@@ -90,7 +90,6 @@ def wide(random_model, name="llama"):
         ("qwen3moe", "q4_k_m", 0.15),
     ],
 )
-@pytest.mark.parametrize("name", ["llama"])
 def test_a_quantised_one_is_nearer_than_the_base_alone(
     name, kind, most, random_model, adapter_for, tmp_path
 ):
