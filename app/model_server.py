@@ -83,7 +83,7 @@ def offer_of_files(base: Path, adapter: Path | None, ctx: int | None = None) -> 
 def offer_of_run(config: RunConfig, adapter: Path | None, ctx: int | None = None) -> Offer:
     """The base model of a run and the adapter that it has written, or ``adapter`` in its place.
     Raises as `offer_of_files`."""
-    base, trained = config.model.path, adapter or config.output.path
+    base, trained = config.model.path, adapter or config.output.adapter_path
     if not trained.is_file():
         raise ConfigError(
             f"{config.where('output.path')}: {trained}: there is no adapter yet. Train it with "

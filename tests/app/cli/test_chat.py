@@ -104,6 +104,19 @@ def test_the_toml_file_of_a_run_names_its_model_its_adapter_and_its_context(
     assert "the context of 48 leaves no room for an answer" in done.stderr
 
 
+def test_a_run_that_writes_a_model_has_its_adapter_beside_it(
+    retrograd, tiny, adapter, project, config_text, tmp_path
+):
+    text = config_text.replace("base.gguf", str(tiny))
+    config = project(text.replace('path = "out/adapter.gguf"', 'path = "m.gguf"\nkind = "model"'))
+    refused = retrograd("chat", config, input=f"{QUESTION}\n")
+    assert "m.adapter.gguf: there is no such file yet" in refused.stderr
+    (tmp_path / "m.adapter.gguf").write_bytes(adapter.read_bytes())
+    done = retrograd("chat", config, "--compare", "--seed", "9", input=f"{QUESTION}\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"base tiny.gguf\n{sampled(tiny, 9)}\nadapter m.adapter.gguf\n")
+
+
 def test_without_a_template_each_text_is_gone_on_from_as_it_is(retrograd, endless):
     options = ("--raw", "--temperature", "0", "--max-new-tokens", "6")
     done = retrograd("chat", endless, *options, input="Add 2\nAdd 2\n")
