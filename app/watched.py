@@ -18,7 +18,7 @@ from app.store.registry import register
 from app.terminal import TerminalMonitor
 from app.terminal.summary import Leads
 from trainer.config import RunConfig
-from trainer.monitor import CompositeMonitor, Event, JsonlMonitor, Monitor, Outcome
+from trainer.monitor import CompositeMonitor, Event, JsonlMonitor, Monitor, Outcome, RunInfo
 
 if TYPE_CHECKING:
     from trainer.monitor.tensorboard import TensorBoardMonitor
@@ -46,7 +46,7 @@ def run_watched(
         if kept is None:
             return train_watched(config, resume_from, again=again)
         with ExitStack() as marks:
-            kept_by = partial(_kept_in, kept, config, resume_from, marks)
+            kept_by = partial(_kept_in, kept, config, marks)
             return train_watched(config, resume_from, kept_by, again=again)
 
 
@@ -56,9 +56,10 @@ def train_watched(
     kept_by: Callable[[Callable[[str], None]], Monitor] | None = None,
     *,
     again: str = "",
+    run_id: str | None = None,
 ) -> Watched:
     """`run_watched` with the store's monitor as ``kept_by`` makes it, from what takes a line for
-    the person who waits."""
+    the person who waits. ``run_id`` is the one of ``trainer.run.run``."""
     from trainer.run import run
 
     records = _records(config)
@@ -91,7 +92,8 @@ def train_watched(
                 kept = kept_by(partial(note, "store"))
                 monitors.append(kept)
             monitors += [terminal, stop]
-            outcome = run(config, CompositeMonitor(monitors), resume_from=resume_from)
+            watching = CompositeMonitor(monitors)
+            outcome = run(config, watching, resume_from=resume_from, run_id=run_id)
     return Watched(outcome, _exit_status(outcome, stop.exit_status))
 
 
@@ -114,16 +116,12 @@ def opened(store: str | None) -> Iterator[Store | None]:
 def _kept_in(
     store: Store,
     config: RunConfig,
-    resume_from: Path | None,
     marks: ExitStack,
     note: Callable[[str], None],
 ) -> StoreMonitor:
     # Entered when it starts: what is refused before that has not been a run.
-    section = config.checkpoint
-    resumed = resume_from is not None or (section is not None and section.resume_from is not None)
-
-    def enter() -> int:
-        run_id = register(store, config, resumed=resumed)
+    def enter(info: RunInfo) -> int:
+        run_id = register(store, config, info)
         marks.enter_context(marked_as(store, run_id))
         return run_id
 

@@ -45,8 +45,8 @@ def try_out(
     """
     with reported(debug):
         from trainer.config import SftConfig, load_config
+        from trainer.data import read_lines
         from trainer.errors import ConfigError
-        from trainer.inputs import read_lines
 
         loaded = load_config(config)
         if isinstance(loaded, SftConfig):

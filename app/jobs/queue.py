@@ -173,11 +173,10 @@ def put_back(store: Store, run_id: int) -> None:
 
 
 def at_work(session: Session) -> int:
-    """Runs of the queue of this machine that have a process, or are about to get one."""
+    """Runs of this machine that have a process, or are about to get one: also those of terminals,
+    since they take its cores and its memory as well."""
     statement = select(func.count()).select_from(Run)
-    statement = statement.where(
-        Run.status.in_(ACTIVE), Run.queued_at.is_not(None), Run.host == HERE
-    )
+    statement = statement.where(Run.status.in_(ACTIVE), Run.host == HERE)
     return session.scalar(statement) or 0
 
 

@@ -10,9 +10,8 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from app.interrupt import interrupts_that_last
 from app.jobs import queue
@@ -24,7 +23,6 @@ from app.store.models import Run
 from app.store.monitor import StoreMonitor
 from app.text import counted
 from app.watched import Watched, train_watched
-from trainer.config import RunConfig
 from trainer.errors import ConfigError, RetrogradError
 
 _NOT_ITS_RUN = 3
@@ -64,7 +62,7 @@ def make(store: Store, run_id: int, *, resume: bool, again: str = "") -> Watched
             run = session.get(Run, run_id)
             assert run is not None, "it was claimed a moment ago"
             config = config_of(run)
-        place = resume_place(config) if resume else None
+        place = resume_place(config, run) if resume else None
         if resume and place is None:
             if run.completed:  # to begin again would hide them
                 raise ConfigError(
@@ -73,16 +71,13 @@ def make(store: Store, run_id: int, *, resume: bool, again: str = "") -> Watched
                     "config starts it again."
                 )
             print("There is no checkpoint yet, so the run begins again.", file=sys.stderr)
-        return _train(config, place, store, run_id, again or f"retrograd runs resume {run_id}")
-
-
-def _train(
-    config: RunConfig, resume_from: Path | None, store: Store, run_id: int, again: str
-) -> Watched:
-    def kept_by(note: Callable[[str], None]) -> StoreMonitor:
-        return StoreMonitor(store, run_id, note)
-
-    return train_watched(config, resume_from, kept_by, again=again)
+        return train_watched(
+            config,
+            place,
+            lambda note: StoreMonitor(store, run_id, note),
+            again=again or f"retrograd runs resume {run_id}",
+            run_id=run.uuid,
+        )
 
 
 @contextmanager

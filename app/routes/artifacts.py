@@ -21,6 +21,7 @@ from app.text import neutralise
 router = APIRouter()
 
 _ABOUT = {
+    "model": "The base with the adapter merged in, for any program that loads a GGUF model.",
     "adapter": "The trained LoRA adapter, for llama.cpp.",
     "checkpoint": "What a run goes on from.",
     "observe": "All records of the run, one a line.",
@@ -72,7 +73,7 @@ def artifacts(run_id: int, store: StoreDep) -> ArtifactsPage:
     )
 
 
-@router.api_route("/runs/{run_id:id}/artifacts/{artifact_id:id}", methods=["GET", "HEAD"])
+@router.get("/runs/{run_id:id}/artifacts/{artifact_id:id}")
 def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
     with store.read() as session:
         run = find_run(session, run_id)

@@ -59,6 +59,7 @@ def records_jsonl(store: Store, run_id: int) -> Iterator[str]:
         "model": run.model,
         "params": run.params,
         "resumed_from_update": None,
+        "run_id": run.uuid,
     }
     yield json_line(_record("run", run.started_at or run.created_at, body))
     known: set[int] = set()

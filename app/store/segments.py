@@ -114,6 +114,7 @@ def _forget_requests(session: Session, run: Run, now: float) -> None:
 
 
 def _fill(run: Run, info: RunInfo, digest: Digest, now: float) -> None:
+    run.uuid = info.run_id
     run.name, run.algorithm = text(info.name), info.algorithm
     run.model, run.output = text(Path(info.model).name), text(info.output)
     run.params, run.facts = plain(info.params), plain(info.facts)

@@ -53,12 +53,12 @@ def summary_rows(history: RunHistory, outcome: Outcome, leads: Leads) -> list[Su
     rows = [_followed(history)] if history.figures else []
     if history.evaluations:
         rows.append(_held_out(history.evaluations))
-    if outcome.output is None:
+    if outcome.output is None and outcome.adapter is None:
         # Why a run failed is the command's to say, where it ends with an error.
         why = f": {neutralise(outcome.message)}" if outcome.status != "failed" else ""
         rows.append(("result", f"none was written{why}"))
     else:
-        rows += _result(history.info, Path(outcome.output))
+        rows += _results(history.info, outcome)
     if leads.observe_file is not None:
         rows.append(("records", shown_path(leads.observe_file)))
     if leads.board is not None:
@@ -101,14 +101,24 @@ def _held_out(evaluations: Sequence[EvaluationRow]) -> SummaryRow:
     return title, f"{change}; best {score(best.figure)} {where}"
 
 
-def _result(info: RunInfo, output: Path) -> list[SummaryRow]:
-    weighs = f" ({size(output.stat().st_size)})" if output.is_file() else ""
-    where = shlex.quote(shown_path(output))
-    if _kind(info.params) == "model":
-        return [("model", shown_path(output) + weighs), ("use it", f"llama-cli -m {where}")]
+def _results(info: RunInfo, outcome: Outcome) -> list[SummaryRow]:
+    """The adapter and its use; or the merged model and its use, with the adapter beside it."""
+    wants_model = _kind(info.params) == "model"
+    kept = outcome.adapter if wants_model else outcome.output
+    adapter = [("adapter", _weighed(Path(kept)))] if kept is not None else []
+    if wants_model and outcome.output is not None:
+        model = Path(outcome.output)
+        use = f"llama-cli -m {shlex.quote(shown_path(model))}"
+        return [("model", _weighed(model)), *adapter, ("use it", use)]
+    assert kept is not None
+    missing = [("model", "none was written; the adapter is whole")] if wants_model else []
     base = shlex.quote(shown_path(Path(info.model)))
-    use = f"llama-cli -m {base} --lora {where}"
-    return [("adapter", shown_path(output) + weighs), ("use it", use)]
+    use = f"llama-cli -m {base} --lora {shlex.quote(shown_path(Path(kept)))}"
+    return [*missing, *adapter, ("use it", use)]
+
+
+def _weighed(path: Path) -> str:
+    return shown_path(path) + (f" ({size(path.stat().st_size)})" if path.is_file() else "")
 
 
 def _kind(params: Mapping[str, object]) -> object:
