@@ -79,13 +79,20 @@ def test_dead_groups_are_skipped_and_end_the_run_with_the_words_of_the_page(obse
 
 
 def test_the_loss_is_zero_and_the_clip_fraction_too_where_each_update_makes_one_step(observed):
-    reward = 'len(message["completion"])'
-    _, updates = observed(reward, prompts_per_update=1)
-    for status, values in updates:
-        assert status == "trained"
-        assert values["policy/total_loss"] == pytest.approx(0, abs=1e-3)
+    """Answers of one token each, so that none weighs more than another."""
+    reward = 'ord((message["completion"] or "0")[0]) % 10 / 10'
+    _, updates = observed(reward, prompts_per_update=1, max_new_tokens=1, updates=4)
+    trained = [values for status, values in updates if status == "trained"]
+    assert trained
+    for values in trained:
+        assert values["policy/total_loss"] == pytest.approx(0, abs=0.01)
         assert values["policy/clip_fraction"] == 0
-        assert values["optimizer/grad_norm"] > 0
+        assert values["optimizer/grad_norm"] > 0.01
+
+
+def test_the_loss_is_another_number_where_long_answers_score_differently(observed):
+    _, updates = observed('len(message["completion"]) / 10', prompts_per_update=1)
+    assert all(values["policy/total_loss"] < -0.01 for _, values in updates)
 
 
 def test_everything_is_truncated_where_answers_may_have_one_token(observed):
