@@ -91,8 +91,10 @@ def test_the_loss_is_zero_and_the_clip_fraction_too_where_each_update_makes_one_
 
 
 def test_the_loss_is_another_number_where_long_answers_score_differently(observed):
-    _, updates = observed('len(message["completion"]) / 10', prompts_per_update=1)
-    assert all(values["policy/total_loss"] < -0.01 for _, values in updates)
+    _, updates = observed('len(message["completion"]) / 10', prompts_per_update=1, updates=4)
+    trained = [values for status, values in updates if status == "trained"]
+    assert trained
+    assert all(values["policy/total_loss"] < -0.01 for values in trained)
 
 
 def test_everything_is_truncated_where_answers_may_have_one_token(observed):
