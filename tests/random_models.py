@@ -29,6 +29,7 @@ class RandomModel:
     ``biases`` of True are those of all matrices. ``head_norms`` stand over ``each`` head or the
     ``whole`` of them. ``experts`` are their count, how many are used, and their width.
     ``length_factors`` writes two tensors of rotary factors, for short and for long contexts.
+    ``template`` is the chat template.
     """
 
     layers: int = 2
@@ -55,6 +56,7 @@ class RandomModel:
     extra: tuple[tuple[str, Value], ...] = ()
     own: tuple[tuple[str, Value], ...] = ()
     drop: tuple[str, ...] = ()
+    template: str = TEMPLATE
 
     def matrices(self) -> dict[str, tuple[int, ...]]:
         query, kv = self.heads * self.head_size, self.kv_heads * self.head_size
@@ -228,7 +230,7 @@ def _write_metadata(writer: gguf.GGUFWriter, spec: RandomModel) -> None:
     writer.add_token_merges(["i n"])
     writer.add_eos_token_id(tokens.index("<|end|>"))
     writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(spec.template)
     if spec.experts:
         count, used, width = spec.experts
         writer.add_expert_count(count)

@@ -20,6 +20,7 @@ MATHS = (
     "trainer/algorithms/metrics.py",
     "trainer/algorithms/schedules.py",
     "trainer/judge/scores.py",
+    "trainer/merge/factors.py",
     "trainer/model/attention.py",
     "trainer/model/experts.py",
     "trainer/model/inputs.py",
@@ -49,19 +50,22 @@ FOUNDATIONS = {
     "rollout": {"chat", "gguf", "llama", "prefix.py"},
     "monitor": {"chat", "health", "rollout"},
     "checkpoint": {"monitor"},
-    "export.py": {"gguf", "model", "rollout"},
+    "merge": {"chat", "gguf", "llama", "rollout"},
+    "export.py": {"gguf", "merge", "model", "rollout"},
     "agreement.py": {"export.py", "model", "rollout"},
-    "inputs.py": {"chat", "config", "gguf", "reward"},
+    "data.py": {"chat", "config", "reward"},
+    "inputs.py": {"chat", "config", "data.py", "gguf"},
     "memory.py": {"config", "gguf", "inputs.py", "rollout", "sizing.py"},
     "algorithms": {
         "chat", "checkpoint", "config", "export.py", "health", "judge", "model", "monitor",
         "reward", "rollout"
     },
+    "conversation.py": {"chat", "gguf", "llama", "rollout", "sizing.py"},
     "resume.py": {"checkpoint", "config", "inputs.py"},
     "spread.py": {"algorithms"},
 }  # fmt: skip
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""
-AT_THE_TOP = {"opening", "session.py", "check.py", "run.py"}
+AT_THE_TOP = {"opening", "session.py", "check.py", "ending.py", "run.py"}
 """What puts the rooms together may import any of them."""
 OF_THE_APP = {
     "stop.py": set(),
@@ -69,10 +73,13 @@ OF_THE_APP = {
     "terminal": {"store"},
     "watched.py": {"stop.py", "store", "terminal"},
     "jobs": {"store", "watched.py"},
+    "chat": set(),
     "server": {"store"},
-    "routes": {"jobs", "server", "store"},
-    "web.py": {"routes", "server", "store"},
-    "serving.py": {"jobs", "server", "store", "web.py"},
+    "listening.py": set(),
+    "model_server.py": {"listening.py", "server"},
+    "routes": {"chat", "jobs", "server", "store"},
+    "web.py": {"chat", "routes", "server", "store"},
+    "serving.py": {"jobs", "listening.py", "server", "store", "web.py"},
 }
 """The same for the rooms of the application."""
 APP_FOR_EVERYBODY = {
@@ -175,12 +182,12 @@ def test_no_two_rooms_import_each_other_whatever_the_way_round(package):
 def test_the_page_on_architecture_tells_the_same():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     page, _, of_app = page.partition("\n## `app/`\n")
-    rows = re.findall(r"^\| `([a-z]+(?:\.py)?)` \| (.*) \|$", of_app, re.MULTILINE)
-    said = {name: set(re.findall(r"`([a-z]+(?:\.py)?)`", text)) for name, text in rows}
+    rows = re.findall(r"^\| `([a-z_]+(?:\.py)?)` \| (.*) \|$", of_app, re.MULTILINE)
+    said = {name: set(re.findall(r"`([a-z_]+(?:\.py)?)`", text)) for name, text in rows}
     assert {name: said.get(name) for name in OF_THE_APP} == OF_THE_APP
     told = {}
-    for row in re.findall(r"^\| `([a-z]+(?:\.py)?)` \| (.*) \|$", page, re.MULTILINE):
-        imports = re.findall(r"`([a-z]+(?:\.py)?)`", row[1])
+    for row in re.findall(r"^\| `([a-z_]+(?:\.py)?)` \| (.*) \|$", page, re.MULTILINE):
+        imports = re.findall(r"`([a-z_]+(?:\.py)?)`", row[1])
         told[row[0]] = {name for name in imports if name in FOUNDATIONS}
     assert {name: told.get(name) for name in FOUNDATIONS} == FOUNDATIONS
 

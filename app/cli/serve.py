@@ -141,20 +141,14 @@ def say_what_goes_on(names: list[str]) -> None:
 
 
 def _token(file: Path | None) -> str | None:
+    from app.cli.secret import secret_in
     from trainer.errors import ConfigError
 
     if file is None:
         if "RETROGRAD_TOKEN" in os.environ and not os.environ["RETROGRAD_TOKEN"].strip():
             raise ConfigError("RETROGRAD_TOKEN is empty: put a token in it, or unset it.")
         return None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise ConfigError(f"The token cannot be read from {file}: {why}.") from error
-    if not token or len(token.splitlines()) > 1:
-        raise ConfigError(f"{file} must hold the token, alone and on one line.")
-    return token
+    return secret_in(file, "token")
 
 
 def _settings(given: dict[str, Any]) -> ServerSettings:

@@ -107,6 +107,11 @@ def test_parts_load_in_a_whole_file(tmp_path, where, algorithm):
         held = config
         for step in section.split("."):
             held = getattr(held, step)
+            if isinstance(held, dict):
+                break
+        if isinstance(held, dict):
+            assert held[name] == json.loads(value), key
+            continue
         assert name in held.model_fields_set, key
         if not name.endswith(("path", "directory", "prompts", "data", "adapter")):
             assert getattr(held, name) == json.loads(value), key

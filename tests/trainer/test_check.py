@@ -7,6 +7,7 @@ import shlex
 import pytest
 import reward_models
 from left_over import nothing_left
+from random_models import TEMPLATE
 from small_runs import DEFAULTS, SERVE, SMALL, end_often, rewards, train, write_run, write_texts
 
 import trainer.check
@@ -96,6 +97,17 @@ def test_notes_on_the_configuration_are_warnings(looked_at):
     level, detail = looked_at({"grpo.importance_sampling_level": "sequence"})["configuration"]
     assert level == "warning"
     assert "hardly ever clips" in detail
+
+
+def test_what_the_chat_template_is_given_and_does_is_told(looked_at, random_llama):
+    template = "{{ strftime_now('%j') }}{{ style }}" + TEMPLATE
+    dated = random_llama(**SMALL, template=template)
+    found = looked_at({"model.template_variables.style": ["x", 1]}, model=dated)
+    assert found["template variables"] == ("ok", '{"style": ["x", 1]}')
+    level, words = found["chat template"]
+    assert level == "warning"
+    assert "writes today's date into the conversations" in words
+    assert "use a copy of the model whose template has a fixed date" in words
 
 
 def test_an_adapter_that_would_be_replaced_is_a_warning(looked_at, tmp_path):

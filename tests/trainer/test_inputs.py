@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_runs import SMALL, rewards, write_run
+from small_runs import SMALL, rewards, write_run, write_texts
 
-from trainer.errors import ConfigError, DataError, ModelError
-from trainer.inputs import coverage, evenly_spread, read_inputs
+from trainer.errors import ConfigError, DataError, ModelError, TemplateError
+from trainer.inputs import coverage, read_inputs, read_text_inputs
 
 
 @pytest.fixture(scope="module")
@@ -113,22 +113,6 @@ def test_a_fault_in_the_held_out_file_is_named_with_its_line(read, tmp_path):
     assert len(read(changes | {"evaluation.max_examples": 1}).held_out) == 1
 
 
-@pytest.mark.parametrize(
-    ("count", "most", "places"),
-    [
-        (4, None, [0, 1, 2, 3]),
-        (4, 4, [0, 1, 2, 3]),
-        (4, 9, [0, 1, 2, 3]),
-        (10, 1, [0]),
-        (10, 3, [0, 3, 6]),
-        (10, 4, [0, 2, 5, 7]),
-        (3, 2, [0, 1]),
-    ],
-)
-def test_even_places_in_a_file(count, most, places):
-    assert evenly_spread(count, most) == places
-
-
 LARGE = "ü" * 620_000
 """In a request as prompt and as message, six bytes each: 7,440,000, where 7 MiB may be."""
 
@@ -144,3 +128,75 @@ def test_a_reward_model_alone_is_asked_about_any_prompt_that_fits_the_context(re
     alone = {"grpo.reward_command": None, "grpo.reward_model.path": str(tmp_path)}
     with pytest.raises(DataError, match=r"prompts\.jsonl:2: the prompt has 1240003 tokens"):
         read(alone, prompts=["short", LARGE])
+
+
+# -- the chat template ---------------------------------------------------------------------------
+
+THINKING = (
+    "{% for m in messages if m.role == 'system' %}{{ raise_exception('no system') }}{% endfor %}"
+    "{% for m in messages %}{{ '<|bot|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content }}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}<|bot|>{{ 'in' if thinking }}{% endif %}"
+)
+DATED = "{{ date_string if date_string is defined else strftime_now('%j') }}" + THINKING
+
+
+@pytest.fixture(scope="module")
+def thinking(random_llama):
+    return random_llama(**SMALL, template=THINKING)
+
+
+def test_variables_of_the_configuration_reach_the_template(read, thinking):
+    plain = read(model=thinking, prompts=["hi"])
+    [prompt] = read({"model.template_variables": {}}, model=thinking, prompts=["hi"]).prompts
+    assert prompt == plain.prompts[0]
+    inputs = read({"model.template_variables.thinking": True}, model=thinking, prompts=["hi"])
+    assert inputs.prompts[0].tokens == (*prompt.tokens, 256)  # "in", the vocabulary's one merge
+    assert inputs.remarks == ()
+
+
+def test_a_variable_that_is_never_read_is_named_with_its_line(read, thinking, tmp_path):
+    with pytest.raises(TemplateError) as caught:
+        read({"model.template_variables.thinks": True}, model=thinking)
+    where = f"{tmp_path / 'run.toml'}:"
+    message = str(caught.value)
+    assert message.startswith(where)
+    line = (tmp_path / "run.toml").read_text().splitlines()[int(message[len(where) :][:2]) - 1]
+    assert line == "thinks = true"
+    assert "model.template_variables.thinks: the chat template of" in message
+    assert message.endswith(
+        "never reads thinks; what it reads: thinking: correct the name, or remove it"
+    )
+
+
+def test_a_system_message_is_merged_where_the_configuration_says_so(read, thinking, tmp_path):
+    talk = [{"role": "system", "content": "in"}, {"role": "user", "content": "hi"}]
+    (tmp_path / "own.jsonl").write_text(json.dumps({"messages": talk}))
+    own = {"grpo.prompts": "own.jsonl"}
+    with pytest.raises(DataError, match=r"own\.jsonl:1 \(roles: system, user\): .* merge_system"):
+        read(own, model=thinking)
+    inputs = read(own | {"model.merge_system": True}, model=thinking)
+    assert inputs.prompts[0].tokens == (258, 256, 10, 10, 104, 105, 257, 259)
+    assert inputs.remarks == (
+        "the chat template takes no system message: each one is put before the first user message, "
+        "since model.merge_system = true",
+    )
+
+
+def test_a_template_that_writes_the_date_is_remarked_on_with_the_cure(read, random_llama):
+    dated = random_llama(**SMALL, template=DATED)
+    [remark] = read(model=dated).remarks
+    assert remark.startswith("the chat template writes today's date into the conversations")
+    assert remark.endswith("set date_string in [model.template_variables]")
+    assert read({"model.template_variables.date_string": "x"}, model=dated).remarks == ()
+
+
+def test_lines_of_texts_that_become_several_are_remarked_on(tmp_path, random_llama):
+    shown = "(m.content if loop.last or m.role == 'user' else 'in')"
+    forgetful = THINKING.replace("m.content", shown)
+    model = random_llama(**SMALL, template=forgetful)
+    talks = [["hi", "you", "hi", "me"], ["hi", "you"]]
+    inputs = read_text_inputs(write_texts(tmp_path, model, talks=talks))
+    assert [text.line for text in inputs.texts] == [1, 1, 2]
+    [remark] = inputs.remarks
+    assert remark.startswith("the chat template rewrites earlier answers of a conversation, so 1")
+    assert remark.endswith("so 1 of 2 lines of texts.jsonl became a text for each answer, 3 in all")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainer.chat.dataset import listing
 from trainer.chat.encode import encode, guarded_names, names_in
@@ -14,8 +15,17 @@ from trainer.chat.vocabulary import Vocabulary
 from trainer.errors import DataError, ModelError, TemplateError
 
 
-def open_template(vocabulary: Vocabulary, path: Path) -> ChatTemplate:
-    """The chat template that the model of ``path`` carries.
+def open_template(
+    vocabulary: Vocabulary,
+    path: Path,
+    variables: Mapping[str, Any] | None = None,
+    *,
+    merge_system: bool = False,
+) -> ChatTemplate:
+    """The chat template that the model of ``path`` carries, with further ``variables`` for it.
+
+    A system message that it does not take goes before the first user message if ``merge_system``,
+    and is refused otherwise.
 
     A model without one is refused: what it was trained to read as a conversation cannot be guessed,
     and a made-up format trains against the wrong text without a sign of it.
@@ -23,6 +33,7 @@ def open_template(vocabulary: Vocabulary, path: Path) -> ChatTemplate:
     Raises:
         ModelError: there is no chat template in the file.
         TemplateError: it is not a Jinja template.
+        VariableError: it never reads one of ``variables``, or one is not to be set.
     """
     source = vocabulary.chat_template
     if not source:
@@ -36,6 +47,8 @@ def open_template(vocabulary: Vocabulary, path: Path) -> ChatTemplate:
         bos=vocabulary.name(vocabulary.bos),
         eos=vocabulary.name(vocabulary.eos),
         name=str(path),
+        variables=variables,
+        system="merge" if merge_system else "refuse",
     )
 
 

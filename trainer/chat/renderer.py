@@ -9,7 +9,9 @@ One JSON object a line is read from standard input, and one is written for each.
 ``source``, ``variables`` (for the template, without the messages), ``conversations`` (a list of
 lists of messages), ``generation`` (for each of them, whether the generation prompt is added),
 ``seconds`` and ``characters``; the answer holds ``texts``, one for each
-conversation, or ``error`` with the template's own words.
+conversation, ``reads``, the variables that the template looks up, ``sets``, those that it sets
+without asking whether they are given, and ``dated``, whether it asked for the date; or ``error``
+with the template's own words.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import json
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from typing import Any, NoReturn
 
 import jinja2
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
-from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -34,7 +37,7 @@ class GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
 
-    def parse(self, parser: Parser) -> list[Node]:
+    def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -43,8 +46,14 @@ def refuse(message: object) -> NoReturn:
     raise jinja2.TemplateError(str(message))
 
 
-def now(layout: str) -> str:
-    return datetime.now().strftime(layout)
+def clock(asked: list[str]) -> Callable[[str], str]:
+    """``strftime_now`` for one rendering; the layouts that it was asked for go into ``asked``."""
+
+    def strftime_now(layout: str) -> str:
+        asked.append(layout)
+        return datetime.now().strftime(layout)
+
+    return strftime_now
 
 
 def to_json(
@@ -74,13 +83,33 @@ def environment() -> jinja2.Environment:
     )
     made.filters["tojson"] = to_json
     made.globals["raise_exception"] = refuse
-    made.globals["strftime_now"] = now
+    made.globals["strftime_now"] = clock([])
     return made
 
 
 @cache
 def compiled(source: str) -> jinja2.Template:
     return environment().from_string(source)
+
+
+@cache
+def reads(source: str) -> list[str]:
+    """The variables that a template looks up and does not always set itself before."""
+    return sorted(meta.find_undeclared_variables(environment().parse(source)))
+
+
+@cache
+def sets(source: str) -> list[str]:
+    """The variables of its own: it sets them, and nowhere asks whether they are defined."""
+    tree = environment().parse(source)
+    stored = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
+    stored |= {macro.name for macro in tree.find_all(nodes.Macro)}
+    asked = {
+        test.node.name
+        for test in tree.find_all(nodes.Test)
+        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+    }
+    return sorted(stored - asked)
 
 
 def render(source: str, variables: dict[str, Any], limit: int) -> str:
@@ -94,6 +123,7 @@ def render(source: str, variables: dict[str, Any], limit: int) -> str:
 
 
 def answer(request: dict[str, Any]) -> dict[str, object]:
+    asked: list[str] = []
     try:
         compiled(request["source"])
         texts = [
@@ -101,6 +131,7 @@ def answer(request: dict[str, Any]) -> dict[str, object]:
                 request["source"],
                 {
                     **request["variables"],
+                    "strftime_now": clock(asked),
                     "messages": messages,
                     "add_generation_prompt": generation,
                 },
@@ -110,6 +141,9 @@ def answer(request: dict[str, Any]) -> dict[str, object]:
                 request["conversations"], request["generation"], strict=True
             )
         ]
+        source = request["source"]
+        about = {"reads": reads(source), "sets": sets(source), "dated": bool(asked)}
+        return {"texts": texts, **about}
     except jinja2.TemplateSyntaxError as error:
         return {"error": f"{error.message} (line {error.lineno} of the template)"}
     except MemoryError:
@@ -118,7 +152,6 @@ def answer(request: dict[str, Any]) -> dict[str, object]:
         return {"error": error.message or type(error).__name__}
     except Exception as error:  # noqa: BLE001 - a template can raise whatever Python can
         return {"error": f"{type(error).__name__}: {error}"}
-    return {"texts": texts}
 
 
 def main() -> None:

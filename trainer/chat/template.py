@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, Literal, cast
 
 from trainer.chat.messages import Message
 from trainer.closing import Closing
@@ -27,8 +27,31 @@ MEGABYTES: Final = 512
 """Address space of the process that renders."""
 
 
+SystemRole = Literal["as it is", "refuse", "merge"]
+"""What becomes of a system message: the template gets it, whatever it makes of it; where the
+template does not take it, the conversation is refused; or it is put before the first user message,
+with an empty line between."""
+
+RESERVED: Final = frozenset(
+    (
+        *("messages", "add_generation_prompt", "bos_token", "eos_token", "tools"),
+        *("raise_exception", "strftime_now"),
+        *("cycler", "dict", "joiner", "lipsum", "namespace", "range"),
+    )
+)
+"""Names that have their meaning in every template, and that no variable can take."""
+
+
 class TemplateLimitError(TemplateError):
     """A template that went over its time or memory; it will do so for other messages too."""
+
+
+class VariableError(TemplateError):
+    """A template variable that is the renderer's own, or that the template never reads."""
+
+    def __init__(self, variable: str, message: str) -> None:
+        super().__init__(message)
+        self.variable = variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +72,16 @@ class ChatTemplate(Closing):
     ``bos`` and ``eos`` are the texts of the model's special tokens, and ``name`` says in errors
     where the template comes from. Templates get what Hugging Face's renderer gives them, and among
     that ``strftime_now``: a template that writes today's date into the prompt makes runs on
-    different days differ.
+    different days differ, and `dated` tells that it has done so.
+
+    ``variables`` are further names that the template finds, with JSON's types. ``system`` says what
+    becomes of system messages; `merges_system` tells that one was merged.
 
     `close` ends the process; it also ends with the object.
 
     Raises:
         TemplateError: the source is not a Jinja template.
+        VariableError: a variable is not to be set, or is never read.
     """
 
     def __init__(
@@ -64,18 +91,30 @@ class ChatTemplate(Closing):
         bos: str,
         eos: str,
         name: str,
+        variables: Mapping[str, Any] | None = None,
+        system: SystemRole = "as it is",
         seconds: float = SECONDS,
         characters: int = CHARACTERS,
     ) -> None:
         self.source = source
         self.name = name
+        self.eos = eos
+        self.reads: tuple[str, ...] = ()
+        self._sets: frozenset[str] = frozenset()
+        self.dated = False
+        self.merges_system = False
+        self._system = system
+        self._takes_system: bool | TemplateError | None = None
         self._seconds = seconds
         self._characters = characters
-        self._variables = {"bos_token": bos, "eos_token": eos, "tools": None, "documents": None}
+        own = {"bos_token": bos, "eos_token": eos, "tools": None, "documents": None}
+        self._variables = {**own, **(variables or {})}
         self._lock = threading.Lock()
         self._process: _Process | None = None
         try:
-            self.texts([])
+            self._rendered([])
+            for variable in variables or {}:
+                self._see_variable(variable)
         except BaseException:
             self.close()
             raise
@@ -109,6 +148,63 @@ class ChatTemplate(Closing):
     def texts(self, conversations: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
         """The text alone of each of ``conversations``, which are messages and whether the
         generation prompt is added. Raises as `render` does."""
+        return self._rendered([(self._as_taken(m), prompt) for m, prompt in conversations])
+
+    def own_variables(self) -> list[str]:
+        """The variables that the template is made to be given, in alphabetical order."""
+        return [name for name in self.reads if name not in RESERVED | self._sets]
+
+    def _see_variable(self, variable: str) -> None:
+        if variable in RESERVED:
+            raise VariableError(
+                variable, f"{variable} has its meaning in every chat template and cannot be set"
+            )
+        if variable not in self.reads:
+            own = ", ".join(self.own_variables())
+            raise VariableError(
+                variable,
+                f"the chat template of {self.name} never reads {variable}; what it reads: "
+                f"{own or 'no variables'}",
+            )
+
+    def _as_taken(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """``messages`` in the form that the template gets, by what becomes of system messages."""
+        if self._system == "as it is" or not messages or messages[0].role != "system":
+            return messages
+        if self._takes_system is None:
+            self._takes_system = self._probe_system()
+        if self._takes_system is True:
+            return messages
+        if self._system == "refuse":
+            words = (
+                f"the chat template of {self.name} leaves out system messages"
+                if self._takes_system is False
+                else str(self._takes_system)
+            )
+            raise TemplateError(
+                f"{words}. It takes no system message: write that text into the first user "
+                "message, or set merge_system = true in [model], which puts it there"
+            )
+        system, *rest = messages
+        if not rest or rest[0].role != "user":
+            return messages
+        self.merges_system = True
+        first = replace(rest[0], content=f"{system.content}\n\n{rest[0].content}")
+        return [first, *rest[1:]]
+
+    def _probe_system(self) -> bool | TemplateError:
+        """Whether the text depends on a system message, or how the template refuses it."""
+        user = Message("user", "x")
+        talks = [([Message("system", letter), user], True) for letter in ("y", "z")]
+        try:
+            one, other = self._rendered(talks)
+        except TemplateLimitError:
+            raise
+        except TemplateError as error:
+            return error
+        return one != other
+
+    def _rendered(self, conversations: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
         request = {
             "source": self.source,
             "variables": self._variables,
@@ -123,6 +219,8 @@ class ChatTemplate(Closing):
         with self._lock:
             reply = self._ask(request)
         if "texts" in reply:
+            self.reads, self._sets = tuple(reply["reads"]), frozenset(reply["sets"])
+            self.dated |= bool(reply["dated"])
             return cast("list[str]", reply["texts"])
         kind = TemplateLimitError if reply.get("limit") else TemplateError
         raise kind(f"the chat template of {self.name} failed: {reply['error']}")

@@ -6,7 +6,8 @@ its turn, or all of a plain text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,10 @@ from trainer.chat.vocabulary import Vocabulary
 from trainer.errors import DataError, ModelError, TemplateError
 
 DataFormat = Literal["jsonl", "text"]
+
+
+class _RewrittenError(DataError):
+    """An answer that is written otherwise where more follows it, or after another prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ def prepare_texts(
 ) -> list[Text]:
     """The texts of a data file, of at most ``ctx`` tokens each. ``template`` is for conversations.
 
+    A line is one text. Where the template writes earlier answers otherwise than it did when they
+    were the last ones (it takes out the thinking, say), each answer of the line is a text of its
+    own, after what a run would sample it from.
+
     Raises:
         DataError: texts that the template refuses or that cannot be told apart into what is learnt
             and what is not, or that are longer; the first twenty are named with line and reason.
@@ -74,20 +83,21 @@ def prepare_texts(
         where = f"{path}:{line.number}"
         try:
             if isinstance(line.content, str):
-                text = _plain_text(line.number, line.content, vocabulary)
+                made = [_plain_text(line.number, line.content, vocabulary)]
             else:
                 assert template is not None
-                text = _conversation(line.number, line.content, template, vocabulary)
+                made = _conversation(line.number, line.content, template, vocabulary)
         except TemplateLimitError as error:
             raise TemplateLimitError(f"{where}: {error}") from error
         except (DataError, TemplateError) as error:
             errors.append(f"{where}: {error}")
             continue
-        texts.append(text)
-        if text.length > ctx:
-            errors.append(
-                f"{where}: the text has {text.length} tokens, which do not fit in ctx = {ctx}"
-            )
+        texts += made
+        errors += [
+            f"{where}: the text has {text.length} tokens, which do not fit in ctx = {ctx}"
+            for text in made
+            if text.length > ctx
+        ]
     if errors:
         longest = max((text.length for text in texts), default=0)
         advice = (
@@ -113,11 +123,47 @@ def _plain_text(number: int, content: str, vocabulary: Vocabulary) -> Text:
 
 def _conversation(
     number: int, messages: tuple[Message, ...], template: ChatTemplate, vocabulary: Vocabulary
-) -> Text:
+) -> list[Text]:
     """A conversation as it would go token by token: each answer begins where a prompt ends."""
+    answers = [i for i, message in enumerate(messages) if message.role == "assistant"]
+    try:
+        parts = _parts(messages, answers, template, vocabulary)
+    except _RewrittenError:
+        alone = [_alone(messages[: i + 1], template, vocabulary) for i in answers]
+        return [_learnt(number, parts, template, vocabulary) for parts in alone]
+    return [_learnt(number, parts, template, vocabulary)]
+
+
+def _alone(
+    messages: tuple[Message, ...], template: ChatTemplate, vocabulary: Vocabulary
+) -> list[tuple[list[Span], bool]]:
+    """The parts of a conversation of which only the last answer is learnt.
+
+    Some templates put a system message before a question that is the last message, and nowhere
+    once it is answered. Then the answer is taken from the conversation without that message, and
+    follows the prompt with it.
+    """
+    try:
+        return _parts(messages, [len(messages) - 1], template, vocabulary)
+    except _RewrittenError:
+        if messages[0].role != "system":
+            raise
+        *_, answer = _parts(messages[1:], [len(messages) - 2], template, vocabulary)
+        prompt = template.render(messages[:-1])
+        if not any(span.user for span in prompt):
+            see_special_names(prompt, messages[:-1], template, vocabulary)
+        return [(prompt, False), answer]
+
+
+def _learnt(
+    number: int,
+    parts: Sequence[tuple[list[Span], bool]],
+    template: ChatTemplate,
+    vocabulary: Vocabulary,
+) -> Text:
     tokens: list[int] = []
     learnt: list[bool] = []
-    for part, is_answer in _parts(messages, template, vocabulary):
+    for part, is_answer in parts:
         ids = _going_on(part, tokens, vocabulary)
         end = _answer_length(ids, template, vocabulary) if is_answer else 0
         tokens += ids
@@ -161,34 +207,70 @@ def _answer_length(ids: Sequence[int], template: ChatTemplate, vocabulary: Vocab
 
 
 def _parts(
-    messages: tuple[Message, ...], template: ChatTemplate, vocabulary: Vocabulary
-) -> Iterator[tuple[list[Span], bool]]:
-    """The rendered conversation cut where answers begin and end, with whether it is an answer.
+    messages: tuple[Message, ...],
+    answers: Sequence[int],
+    template: ChatTemplate,
+    vocabulary: Vocabulary,
+) -> list[tuple[list[Span], bool]]:
+    """The rendered conversation cut where ``answers`` begin and end, with whether it is an answer.
 
     An answer is what the text up to and with an assistant message has beyond the prompt before it,
-    the generation prompt included.
+    the generation prompt included. The last message is among them.
     """
     spans = template.render(messages, add_generation_prompt=False)
     if not any(span.user for span in spans):
         see_special_names(spans, messages, template, vocabulary, add_generation_prompt=False)
     whole = _joined(spans)
-    answers = [i for i, message in enumerate(messages) if message.role == "assistant"]
     *earlier, _ = [(messages[: i + 1], False) for i in answers]
     rendered = template.texts([*((messages[:i], True) for i in answers), *earlier])
     prompts, so_far = rendered[: len(answers)], [*rendered[len(answers) :], whole]
     cuts = [0]
     for i, prompt, text in zip(answers, prompts, so_far, strict=True):
+        if not whole.startswith(text):
+            text = _without_eos(prompt, text, template, vocabulary)
         if not (text.startswith(prompt) and whole.startswith(text)):
-            raise DataError(
+            raise _RewrittenError(
                 f"the chat template of {template.name} writes message {i + 1} (assistant) "
-                "differently in this conversation than as the answer to a prompt, so what the "
-                "model would have to say cannot be told. Split the conversation into one for each "
-                "answer, or use a model with another template"
+                "differently than as the answer to the prompt before it, so what the model would "
+                "have to say cannot be told: use a model with another template"
             )
+        _see_whole(messages[: i + 1], prompt, text, template)
         cuts += [len(prompt), len(text)]
-    for index, (start, stop) in enumerate(pairwise(cuts)):
-        if start < stop:
-            yield _cut(spans, start, stop), index % 2 == 1
+    return [
+        (_cut(spans, start, stop), index % 2 == 1)
+        for index, (start, stop) in enumerate(pairwise(cuts))
+        if start < stop
+    ]
+
+
+def _without_eos(prompt: str, text: str, template: ChatTemplate, vocabulary: Vocabulary) -> str:
+    """``text`` without an EOS that ends the conversation after its last turn has ended already."""
+    shorter = text.removesuffix(template.eos)
+    answer = vocabulary.tokenize(shorter[len(prompt) :], special=True)
+    return shorter if any(vocabulary.is_end(token) for token in answer) else text
+
+
+def _see_whole(messages: Sequence[Message], prompt: str, text: str, template: ChatTemplate) -> None:
+    """See that all of the last message was written, in any order and any case.
+
+    Some templates take the thinking out of every answer, also of the one to be learnt.
+    """
+    missing = _letters(messages[-1].content) - _letters(text[len(prompt) :])
+    if not missing:
+        return
+    # What the generation prompt begins, say a tag for thinking, the answer need not repeat.
+    (before,) = template.texts([(messages[:-1], False)])
+    begun = prompt[len(before) :] if prompt.startswith(before) else ""
+    if missing - _letters(begun):
+        raise DataError(
+            f"the chat template of {template.name} leaves out a part of message {len(messages)} "
+            "(assistant), so the model would not learn it. Templates do this with thinking: write "
+            "the answers without it, or use a model with another template"
+        )
+
+
+def _letters(text: str) -> Counter[str]:
+    return Counter("".join(text.casefold().split()))
 
 
 def _joined(spans: Sequence[Span]) -> str:

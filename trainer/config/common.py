@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo
@@ -19,6 +20,7 @@ from trainer.config.base import (
     Unset,
     texts,
 )
+from trainer.config.variables import TemplateVariables
 
 DEFAULT_TARGETS = ("q", "k", "v", "o", "ffn_up", "ffn_down", "ffn_gate")
 DEFAULT_OPENERS = (
@@ -80,6 +82,15 @@ class ModelSection(Section):
     """Where tensors are computed: `auto` takes CUDA, else Apple's MPS, else the CPU; `gpu` refuses
     to start without one."""
 
+    template_variables: TemplateVariables = Field(default_factory=dict)
+    """Variables for the chat template that the model carries, for example `enable_thinking =
+    false`: text, numbers, `true` and `false`, lists and tables of them. One that the template never
+    reads is an error."""
+
+    merge_system: bool = False
+    """Where the chat template takes no system message, put it before the first user message, with
+    an empty line between; `false` refuses such a conversation."""
+
 
 class OutputSection(Section):
     """What the run leaves behind."""
@@ -89,7 +100,15 @@ class OutputSection(Section):
 
     kind: Literal["adapter", "model"] = "adapter"
     """`adapter` writes a LoRA that llama.cpp loads beside the base; `model` writes the base with
-    the adapter merged in, which needs no second file."""
+    the adapter merged in, in F16, which needs no second file, and keeps the adapter beside it, in
+    a file of that name ending in `.adapter.gguf`."""
+
+    @property
+    def adapter_path(self) -> Path:
+        """Where the adapter goes: the result itself, or beside the model that it is merged into."""
+        if self.kind == "adapter":
+            return self.path
+        return self.path.with_name(f"{self.path.stem}.adapter.gguf")
 
 
 class LoraSection(Section):
@@ -181,7 +200,7 @@ class MetricsSection(Section):
     """Other places that receive the metrics."""
 
     tensorboard_dir: Annotated[PathValue | None, Unset("not written")] = None
-    """A folder for TensorBoard event files."""
+    """A folder for TensorBoard; each run gets one of its own in it, with event files."""
 
 
 class ObserveSection(Section):

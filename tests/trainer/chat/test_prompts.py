@@ -198,7 +198,8 @@ def test_a_refused_role_is_told_with_the_line(make_vocabulary):
         prepare(vocabulary, lines, ctx=512, max_new_tokens=16)
     assert str(caught.value) == (
         "prompts.jsonl:4 (roles: system, user): the chat template of model.gguf failed: "
-        "System role not supported"
+        "System role not supported. It takes no system message: write that text into the first "
+        "user message, or set merge_system = true in [model], which puts it there"
     )
 
 

@@ -196,7 +196,7 @@ def test_texts_that_are_too_long_are_named_with_their_length_and_never_cut(
     assert len(prepared(chatml, [USER, long], ctx=whole.length)) == 1
 
 
-def test_a_template_that_writes_earlier_answers_otherwise_is_refused_by_line(
+def test_a_template_that_writes_earlier_answers_otherwise_makes_a_text_of_each(
     make_vocabulary, prepared
 ):
     """As those do that take the thinking out of earlier turns."""
@@ -204,11 +204,18 @@ def test_a_template_that_writes_earlier_answers_otherwise_is_refused_by_line(
         "m['content']", "(m['content'] if loop.last or m['role'] == 'user' else '...')"
     )
     vocabulary = make_vocabulary(control=CONTROL, eos="<|im_end|>", template=forgetful)
-    assert prepared(vocabulary, [USER, BOT])
-    message = refusal(prepared, vocabulary, [USER, BOT], [USER, BOT, USER, BOT])
-    assert "data.jsonl:2: the chat template of" in message
-    assert "writes message 2 (assistant) differently in this conversation" in message
-    assert "Split the conversation into one for each answer" in message
+    alone, first, second = prepared(vocabulary, [USER, BOT], [USER, BOT, USER, BOT])
+    assert [text.line for text in (alone, first, second)] == [1, 2, 2]
+    assert first.prompt == alone.prompt
+    assert stretches(first, vocabulary)[-1] == (True, "hi there<|im_end|>")
+    assert stretches(second, vocabulary) == [
+        (
+            False,
+            "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n...<|im_end|>\n"
+            "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (True, "hi there<|im_end|>"),
+    ]
 
 
 def test_a_template_whose_prompt_is_not_how_answers_begin_is_refused(make_vocabulary, prepared):

@@ -47,6 +47,10 @@ def test_the_same_run_does_not_differ_from_itself():
             "grpo.sampling.seed: 1 at the checkpoint, 2 now",
         ),
         (
+            {"model": {"template_variables": {"thinking": True}}},
+            "model.template_variables.thinking: None at the checkpoint, True now",
+        ),
+        (
             {"evaluation": {"patience": 3}},
             "evaluation.patience: None at the checkpoint, 3 now",
         ),

@@ -41,6 +41,9 @@ def test_optional_sections_have_their_documented_defaults(load):
         ("run.name", '"addition, third try"'),
         ("run.verbose", "true"),
         ("model.device", '"gpu"'),
+        ("model.template_variables", "{}"),
+        ("model.template_variables", '{ a = "x", b = 1, c = 2.5, d = true, e = [{ f = [] }] }'),
+        ("model.merge_system", "true"),
         ("output.kind", '"model"'),
         ("lora.rank", "1"),
         ("lora.alpha", "1"),
@@ -194,3 +197,24 @@ def test_a_configuration_cannot_be_changed(load):
     config = load()
     with pytest.raises(ValueError, match="frozen"):
         config.lora.rank = 4
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ('"enable_thinking"', "must be a table of variables, for example enable_thinking = false"),
+        (
+            '{ "enable-thinking" = true }',
+            "names the variable 'enable-thinking': a name has letters",
+        ),
+        ("{ since = 2024-07-26 }", "gives since the value 2024-07-26: a variable is text"),
+        ("{ far = [1.0, { x = inf }] }", "gives far the value inf: a variable is text, a number"),
+    ],
+)
+def test_what_no_template_could_be_given_is_refused(refusal, value, words):
+    assert words in refusal({"model.template_variables": value})
+
+
+def test_variables_of_a_template_may_have_a_section_of_their_own(load):
+    config = load({"model.template_variables.enable_thinking": "false"})
+    assert config.model.template_variables == {"enable_thinking": False}

@@ -28,6 +28,10 @@ def test_a_key_that_comes_back_is_taken_out():
     assert ApiKey(KEY).redact(f"bad key {KEY}, {KEY}!") == "bad key [key], [key]!"
 
 
+def test_a_word_that_a_local_server_takes_for_a_key_leaves_replies_as_they_are():
+    assert ApiKey("x").redact('{"explanation": "next"}') == '{"explanation": "next"}'
+
+
 def test_the_newline_of_a_file_is_no_part_of_a_key():
     assert read_key({"K": f"{KEY}\n"}, "K", required=True).header() == f"Bearer {KEY}"
 
