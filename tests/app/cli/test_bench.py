@@ -222,6 +222,14 @@ def test_ctrl_c_is_status_130_and_ends_the_reward_program(retrograd_path, spoile
     assert "Traceback" not in errors
 
 
-def test_help_and_mistakes_do_not_load_torch():
-    code = "import sys, app.cli.main, app.cli.bench; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_a_mistake_in_the_configuration_is_told_before_torch_is_loaded(tmp_path):
+    (tmp_path / "run.toml").write_text("[run]\nalgorithm = 'grop'\n", encoding="utf-8")
+    code = (
+        "import sys; from importlib import import_module\n"
+        "try: import_module('app.cli.main').app(['bench', 'run.toml'])\n"
+        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout == "2 False\n", done.stderr
