@@ -30,11 +30,11 @@ from trainer.chat.prompts import open_template
 from trainer.chat.template import ChatTemplate
 from trainer.chat.vocabulary import Vocabulary
 from trainer.config.models import RunConfig
+from trainer.data import chat_template
 from trainer.errors import ConfigError, ModelError
 from trainer.gguf.adapter import read_adapter
 from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
-from trainer.inputs import chat_template
 
 DEFAULT_CTX = 4096
 """Tokens of a conversation, where the model was trained for as many."""

@@ -105,6 +105,11 @@ def duration(value: float) -> str:
     return f"{total // 3600} h {total % 3600 // 60:02d} min"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 update``, ``24 updates``; ``noun`` is one that takes an s."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def size(count: int) -> str:
     """A number of bytes, in binary units."""
     value = float(count)

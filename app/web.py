@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
+from app.chat.desk import Desk
 from app.routes import ROUTERS
 from app.server.errors import add_error_pages
 from app.server.hints import Hints
@@ -15,6 +16,7 @@ from app.server.templating import environment, static_folder
 from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.queries.heat import Heats
+from app.store.queries.series import AllSeries
 
 
 def create_app(settings: ServerSettings, store: Store) -> FastAPI:
@@ -36,7 +38,9 @@ def create_app(settings: ServerSettings, store: Store) -> FastAPI:
     app.state.access = access
     app.state.store = store
     app.state.heats = Heats()
+    app.state.series = AllSeries()
     app.state.hints = Hints(store)
+    app.state.desk = Desk()
     app.state.templates = environment()
     for router in ROUTERS:
         app.include_router(router)

@@ -20,6 +20,7 @@ MATHS = (
     "trainer/algorithms/metrics.py",
     "trainer/algorithms/schedules.py",
     "trainer/judge/scores.py",
+    "trainer/merge/factors.py",
     "trainer/model/attention.py",
     "trainer/model/experts.py",
     "trainer/model/inputs.py",
@@ -49,19 +50,22 @@ FOUNDATIONS = {
     "rollout": {"chat", "gguf", "llama", "prefix.py"},
     "monitor": {"chat", "health", "rollout"},
     "checkpoint": {"monitor"},
-    "export.py": {"gguf", "model", "rollout"},
+    "merge": {"chat", "gguf", "llama", "rollout"},
+    "export.py": {"gguf", "merge", "model", "rollout"},
     "agreement.py": {"export.py", "model", "rollout"},
-    "inputs.py": {"chat", "config", "gguf", "reward"},
+    "data.py": {"chat", "config", "reward"},
+    "inputs.py": {"chat", "config", "data.py", "gguf"},
     "memory.py": {"config", "gguf", "inputs.py", "rollout", "sizing.py"},
     "algorithms": {
         "chat", "checkpoint", "config", "export.py", "health", "judge", "model", "monitor",
         "reward", "rollout"
     },
+    "conversation.py": {"chat", "gguf", "llama", "rollout", "sizing.py"},
     "resume.py": {"checkpoint", "config", "inputs.py"},
     "spread.py": {"algorithms"},
 }  # fmt: skip
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""
-AT_THE_TOP = {"opening", "session.py", "check.py", "run.py"}
+AT_THE_TOP = {"opening", "session.py", "check.py", "ending.py", "run.py"}
 """What puts the rooms together may import any of them."""
 OF_THE_APP = {
     "stop.py": set(),
@@ -69,11 +73,12 @@ OF_THE_APP = {
     "terminal": {"store"},
     "watched.py": {"stop.py", "store", "terminal"},
     "jobs": {"store", "watched.py"},
+    "chat": set(),
     "server": {"store"},
     "listening.py": set(),
     "model_server.py": {"listening.py", "server"},
-    "routes": {"jobs", "server", "store"},
-    "web.py": {"routes", "server", "store"},
+    "routes": {"chat", "jobs", "server", "store"},
+    "web.py": {"chat", "routes", "server", "store"},
     "serving.py": {"jobs", "listening.py", "server", "store", "web.py"},
 }
 """The same for the rooms of the application."""

@@ -107,6 +107,21 @@ class Parity:
             )
         return Agreement(change, error, _mean(mine - theirs, mine))
 
+    def compare_merged(self, adapter: Adapter, merged: RolloutEngine) -> Agreement:
+        """Compare ``merged``, the model with ``adapter`` in F16 weights, with torch's two parts.
+
+        Raises TrainingError when they differ by more than rounding explains.
+        """
+        mine, theirs = self._mine(adapter), _log_softmax(merged, self._tokens)
+        change, gap = _mean(mine - self._mine(None), mine), _mean(mine - theirs, mine)
+        if not gap <= _GAP_LIMITS["f16"]:
+            raise TrainingError(
+                f"loaded in llama.cpp, the merged model does not compute what torch computes with "
+                f"base and adapter: log-probabilities differ by {gap:.3g} nats on average (at most "
+                f"{_GAP_LIMITS['f16']} is rounding). Please report it."
+            )
+        return Agreement(change, gap, gap)
+
     def probe(self, like: Adapter) -> Agreement:
         """Compare the base, then a random adapter of ``like``'s shape that changes the model a good
         deal; afterwards llama.cpp has no adapter. Raises TrainingError as the two checks do."""
@@ -127,7 +142,11 @@ class Parity:
         return self._decoder.logits(self._tokens, adapter).cpu().log_softmax(-1)
 
     def _theirs(self) -> Tensor:
-        return torch.from_numpy(self._engine.logits(self._tokens)).log_softmax(-1)
+        return _log_softmax(self._engine, self._tokens)
+
+
+def _log_softmax(engine: RolloutEngine, tokens: Sequence[int]) -> Tensor:
+    return torch.from_numpy(engine.logits(tokens)).log_softmax(-1)
 
 
 def _mean(difference: Tensor, weights: Tensor) -> float:

@@ -144,14 +144,14 @@ def _check_texts(config: SftConfig, report: CheckReport, stack: ExitStack) -> No
             f"optimizer steps",
         )
         _report_adapter(config, inputs, report)
-    _check_output(config, report)
+    _check_output(config, inputs, report)
     if inputs is None:
         report.warning("not looked at", "adapter, memory: they need the model and the texts")
         return
     _check_memory(config, inputs, report)
     with report.step("llama.cpp and trainer"):
         weights = rollout_weights(config, inputs)
-        engine = stack.enter_context(open_checking_engine(config, inputs, weights))
+        engine = stack.enter_context(open_checking_engine(config, inputs, weights.path))
         _probe(config, inputs, engine, weights, parity_text(inputs.texts[0]), report)
 
 
@@ -160,7 +160,7 @@ def _check_rollouts(
 ) -> None:
     inputs = _check_inputs(config, report)
     reward = _check_reward(config, inputs, report, stack)
-    _check_output(config, report)
+    _check_output(config, inputs, report)
     if inputs is None:
         missing = "adapter, reward, memory, sampler"
         report.warning("not looked at", f"{missing}: they need the model and the prompts")
@@ -246,14 +246,19 @@ def _terms(reply: RewardReply) -> str:
     return f" (the program {reply.parts[PROGRAM_PART]:g}, the model {reply.parts[PART]:g})"
 
 
-def _check_output(config: RunConfig, report: CheckReport) -> None:
-    path = config.output.path
+def _check_output(config: RunConfig, inputs: AnyInputs | None, report: CheckReport) -> None:
+    path, adapter = config.output.path, config.output.adapter_path
+    beside = f", with the adapter in {adapter}" if adapter != path else ""
     with report.step("output"):
-        check_output(config)
-        if path.exists():
-            report.warning("output", f"{path} exists, and the run would replace it")
+        check_output(config, inputs)
+        if there := [str(p) for p in dict.fromkeys((path, adapter)) if p.exists()]:
+            verb = "exists" if len(there) == 1 else "exist"
+            them = "it" if len(there) == 1 else "them"
+            report.warning(
+                "output", f"{' and '.join(there)} {verb}, and the run would replace {them}"
+            )
         else:
-            report.ok("output", str(path))
+            report.ok("output", f"{path}{beside}")
 
 
 def _check_memory(config: RunConfig, inputs: AnyInputs, report: CheckReport) -> None:

@@ -15,6 +15,7 @@ from trainer.errors import ConfigError, ModelError, RetrogradError, TrainingErro
 from trainer.gguf.adapter import AdapterDtype, write_adapter
 from trainer.gguf.file import GgufFile
 from trainer.gguf.partial import written_whole
+from trainer.merge.origin import is_merged
 from trainer.model.adapter import Adapter
 from trainer.rollout.engine import RolloutEngine
 
@@ -111,8 +112,8 @@ def load_into(engine: RolloutEngine, adapter: Adapter) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """See before a run that its result can be written and replaces nothing but an adapter; makes
-    the folder.
+    """See before a run that its result can be written and replaces nothing but an earlier result;
+    makes the folder.
 
     Raises ConfigError when it cannot: hours of training must not end in an unwritable file.
     """
@@ -144,3 +145,16 @@ def _check_replaceable(path: Path, cure: str) -> None:
             f"{path}: exists and is no GGUF file, so it is not replaced. Set [output] path to a "
             f"name of its own, or remove the file."
         )
+    if _is_foreign_model(path):
+        raise ConfigError(
+            f"{path}: exists and is a model that retrograd did not make, so it is not replaced. "
+            f"Set [output] path to a name of its own, or remove the file."
+        )
+
+
+def _is_foreign_model(path: Path) -> bool:
+    try:
+        file = GgufFile(path)
+    except ModelError:  # damaged, and no loss
+        return False
+    return file.text("general.type") != "adapter" and not is_merged(file)

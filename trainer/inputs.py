@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.chat.dataset import read_prompts
-from trainer.chat.messages import Prompt, PromptLine
-from trainer.chat.prompts import open_template, prepare_prompts
-from trainer.chat.template import ChatTemplate, VariableError
-from trainer.chat.texts import DataFormat, Text, prepare_texts, read_data
-from trainer.chat.vocabulary import Vocabulary
+from trainer.chat.messages import Prompt
+from trainer.chat.texts import Text
 from trainer.config.availability import resolved_params
 from trainer.config.models import RolloutConfig, RunConfig, SftConfig
-from trainer.config.rewards import RolloutSection
 from trainer.config.sft import steps_of
-from trainer.errors import ConfigError, DataError, ModelError
+from trainer.data import DataFile, no_file, read_prompt_files, read_text_files
+from trainer.errors import ConfigError, ModelError
 from trainer.gguf.adapter import AdapterDtype, StoredAdapter, read_adapter
 from trainer.gguf.architecture import Architecture, describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.tensors import check_tensors, select_targets, short_name, unreadable
-from trainer.reward.protocol import objection
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +97,38 @@ def read_inputs(config: RolloutConfig) -> Inputs:
     Raises ModelError, DataError, TemplateError or ConfigError, each with the file and the cure.
     """
     file, architecture = _read_model(config)
-    prompts, held_out, remarks = _read_prompts(config)
+    (prompts, *held), remarks = read_prompt_files(config, _files(config))
     lora = _read_lora(config, architecture)
+    held_out = held[0] if held else []
     return Inputs(file, architecture, lora, prompts, held_out, remarks=tuple(remarks))
 
 
 def read_text_inputs(config: SftConfig) -> TextInputs:
     """Read and check the model's header, the targets and every text. Raises as `read_inputs`."""
     file, architecture = _read_model(config)
-    texts, held_out, remarks = _read_texts(config)
+    (texts, *held), remarks = read_text_files(config, _files(config))
     lora = _read_lora(config, architecture)
+    held_out = held[0] if held else []
     return TextInputs(file, architecture, lora, texts, held_out, remarks=tuple(remarks))
 
 
 def read_any(config: RunConfig) -> AnyInputs:
     """What a run of ``config`` reads. Raises as `read_inputs`."""
     return read_text_inputs(config) if isinstance(config, SftConfig) else read_inputs(config)
+
+
+def read_asked(config: RunConfig, where: str, path: Path, most: int | None) -> AnyInputs:
+    """What a run of ``config`` would read if the prompts or texts of ``path``, at most ``most`` of
+    them, were all that it has; ``where`` is who names the file. The adapter is a new one, whatever
+    the run begins with. Raises as `read_inputs`."""
+    file, architecture = _read_model(config)
+    lora = _new_lora(config, architecture)
+    asked = [DataFile(path, where, most)]
+    if isinstance(config, SftConfig):
+        [texts], remarks = read_text_files(config, asked)
+        return TextInputs(file, architecture, lora, texts, (), remarks=tuple(remarks))
+    [prompts], remarks = read_prompt_files(config, asked)
+    return Inputs(file, architecture, lora, prompts, (), remarks=tuple(remarks))
 
 
 def planned_updates(config: RunConfig, inputs: AnyInputs) -> int:
@@ -139,6 +149,18 @@ def data_files(config: RunConfig) -> dict[str, Path]:
         files["evaluation.data"] = config.evaluation.data
     if config.lora.init_adapter is not None:
         files["lora.init_adapter"] = config.lora.init_adapter
+    return files
+
+
+def _files(config: RunConfig) -> list[DataFile]:
+    """What is trained on, and what is held out where something is."""
+    if isinstance(config, SftConfig):
+        key, path = "sft.data", config.sft.data
+    else:
+        key, path = f"{config.run.algorithm}.prompts", config.rollout.prompts
+    files = [DataFile(path, config.where(key))]
+    if (held := config.evaluation) is not None:
+        files.append(DataFile(held.data, config.where("evaluation.data"), held.max_examples))
     return files
 
 
@@ -164,6 +186,11 @@ def _read_lora(config: RunConfig, architecture: Architecture) -> Lora:
     section = config.lora
     if section.init_adapter is not None:
         return _read_start(config, section.init_adapter, architecture)
+    return _new_lora(config, architecture)
+
+
+def _new_lora(config: RunConfig, architecture: Architecture) -> Lora:
+    section = config.lora
     try:
         targets = select_targets(architecture, _wanted(section.targets))
     except ConfigError as error:
@@ -175,7 +202,7 @@ def _read_start(config: RunConfig, path: Path, architecture: Architecture) -> Lo
     where = config.where("lora.init_adapter")
     if not path.is_file():
         raise ConfigError(
-            f"{where}: {path}: there is no such file. Name the adapter to start from, or leave "
+            f"{where}: {path}: {no_file(path)}. Name the adapter to start from, or leave "
             f"lora.init_adapter out."
         )
     try:
@@ -187,132 +214,6 @@ def _read_start(config: RunConfig, path: Path, architecture: Architecture) -> Lo
 
 def _wanted(targets: Sequence[str] | str) -> list[str]:
     return [targets] if isinstance(targets, str) else list(targets)
-
-
-def read_lines(section: RolloutSection, path: Path | None = None) -> list[PromptLine]:
-    """The prompt file of an algorithm's section, or another one for the same use. Raises DataError
-    with the file and its lines, also for those that its reward program could not be asked about."""
-    asked = section.reward_command is not None
-    return read_prompts(path or section.prompts, objection=objection if asked else None)
-
-
-def chat_template(config: RunConfig, vocabulary: Vocabulary) -> ChatTemplate:
-    """The model's chat template as ``config`` wants it rendered. Raises as `open_template`, and for
-    a variable with its place in the file."""
-    section = config.model
-    try:
-        return open_template(
-            vocabulary, section.path, section.template_variables, merge_system=section.merge_system
-        )
-    except VariableError as error:
-        key = f"model.template_variables.{error.variable}"
-        raise VariableError(
-            error.variable, f"{config.where(key)}: {key}: {error}: correct the name, or remove it"
-        ) from error
-
-
-def _remarks(template: ChatTemplate) -> Iterator[str]:
-    """What ``template`` did with the conversations that it rendered."""
-    if template.dated:
-        fixed = "date_string" in template.reads
-        yield (
-            "the chat template writes today's date into the conversations, so the same run reads "
-            "other tokens on another day: "
-            + (
-                "to fix the date, set date_string in [model.template_variables]"
-                if fixed
-                else "to repeat it exactly, use a copy of the model whose template has a fixed date"
-            )
-        )
-    if template.merges_system:
-        yield (
-            "the chat template takes no system message: each one is put before the first user "
-            "message, since model.merge_system = true"
-        )
-
-
-def _split_lines(texts: Sequence[Text], path: Path) -> Iterator[str]:
-    lines = Counter(text.line for text in texts)
-    if split := sum(count > 1 for count in lines.values()):
-        yield (
-            f"the chat template rewrites earlier answers of a conversation, so {split} of "
-            f"{len(lines)} lines of {path.name} became a text for each answer, {len(texts)} in all"
-        )
-
-
-def _read_prompts(config: RolloutConfig) -> tuple[list[Prompt], list[Prompt], list[str]]:
-    """The prompts to train on, those held out, and what to say of their template."""
-    section, evaluation = config.rollout, config.evaluation
-    key = f"{config.run.algorithm}.prompts"
-    files = [(section.prompts, _lines(config, key, section.prompts))]
-    if evaluation is not None:
-        lines = _lines(config, "evaluation.data", evaluation.data)
-        places = evenly_spread(len(lines), evaluation.max_examples)
-        files.append((evaluation.data, [lines[i] for i in places]))
-    with (
-        Vocabulary.open(config.model.path) as vocabulary,
-        chat_template(config, vocabulary) as template,
-    ):
-        prompts, *held_out = [
-            prepare_prompts(
-                path,
-                lines,
-                template,
-                vocabulary,
-                ctx=config.training.ctx,
-                max_new_tokens=section.sampling.max_new_tokens,
-            )
-            for path, lines in files
-        ]
-        remarks = list(_remarks(template))
-    return prompts, held_out[0] if held_out else [], remarks
-
-
-def _lines(config: RolloutConfig, key: str, path: Path) -> list[PromptLine]:
-    _see(config, key, path, "prompts")
-    return read_lines(config.rollout, path)
-
-
-def _see(config: RunConfig, key: str, path: Path, what: str) -> None:
-    if not path.is_file():
-        raise DataError(
-            f"{config.where(key)}: {path}: there is no such file. Name that of the {what}."
-        )
-
-
-def _read_texts(config: SftConfig) -> tuple[list[Text], list[Text], list[str]]:
-    """The texts to learn, those held out, and what to say of their template."""
-    section, evaluation = config.sft, config.evaluation
-    texts, remarks = _texts(config, "sft.data", section.data, section.data_format)
-    if evaluation is None:
-        return texts, [], remarks
-    held = evaluation.data
-    most = evaluation.max_examples
-    held_out, more = _texts(config, "evaluation.data", held, section.format_of(held), most)
-    return texts, held_out, list(dict.fromkeys([*remarks, *more]))
-
-
-def _texts(
-    config: SftConfig, key: str, path: Path, data_format: DataFormat, most: int | None = None
-) -> tuple[list[Text], list[str]]:
-    _see(config, key, path, "texts")
-    lines = read_data(path, data_format)
-    chosen = [lines[i] for i in evenly_spread(len(lines), most)]
-    ctx = config.training.ctx
-    with Vocabulary.open(config.model.path) as vocabulary:
-        if data_format == "text":
-            return prepare_texts(path, chosen, None, vocabulary, ctx=ctx), []
-        with chat_template(config, vocabulary) as template:
-            texts = prepare_texts(path, chosen, template, vocabulary, ctx=ctx)
-            return texts, [*_remarks(template), *_split_lines(texts, path)]
-
-
-def evenly_spread(count: int, most: int | None) -> list[int]:
-    """``most`` of the places 0 to ``count`` − 1 at even distances, the first always; all of them
-    where ``most`` is None or not less."""
-    if most is None or most >= count:
-        return list(range(count))
-    return [i * count // most for i in range(most)]
 
 
 def coverage(inputs: ModelInputs) -> str:

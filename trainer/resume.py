@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from trainer.checkpoint.file import State
+from trainer.checkpoint.head import UNNAMED, run_of
 from trainer.checkpoint.identity import (
     Identity,
     differences,
@@ -26,11 +28,13 @@ _KEPT_WITHOUT_SECTION = 2
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A checkpoint that this run may go on from. ``remarks`` are for the journal."""
+    """A checkpoint that this run may go on from. ``run`` is the id of the run that goes on, or
+    nothing where it is to have a new one; ``remarks`` are for the journal."""
 
     path: Path
     update: int
     loop: State
+    run: str
     remarks: list[str]
 
 
@@ -41,6 +45,11 @@ def checkpoint_folder(config: RunConfig) -> Path:
         return section.directory
     output = config.output.path
     return output.with_name(f"{output.stem}.checkpoints")
+
+
+def new_run_id() -> str:
+    """A name that no other run has: 32 hexadecimal digits."""
+    return uuid4().hex
 
 
 def open_store(config: RunConfig) -> Store:
@@ -59,18 +68,24 @@ def identity_of(config: RunConfig, inputs: AnyInputs) -> Callable[[], Identity]:
     return lambda: identity(inputs.params(config), model=inputs.file.digest(), files=files)
 
 
-def resume(config: RunConfig, inputs: AnyInputs, place: Path | None) -> Resumed | None:
+def resume(
+    config: RunConfig, inputs: AnyInputs, place: Path | None, run: str | None = None
+) -> Resumed | None:
     """The checkpoint at ``place`` (a file or a folder), or that of ``checkpoint.resume_from``; None
     where neither asks for one.
 
-    Raises ConfigError when there is none, or when it belongs to another run: the message lists what
-    differs.
+    ``run`` is the id of the run that is to go on, where the caller knows it (`UNNAMED`: one that is
+    older than ids are). Of the folder at ``place`` only its own checkpoints are taken then; a
+    file, or what the configuration names, may be another run's, which is told.
+
+    Raises ConfigError when there is none, or when it belongs to a run that differs: the message
+    lists in what.
     """
     wanted = place or (config.checkpoint.resume_from if config.checkpoint else None)
     if wanted is None:
         return None
     remarks: list[str] = []
-    path, state = find(wanted, remarks.append)
+    path, state = find(wanted, remarks.append, run if place is not None else None)
     now = identity_of(config, inputs)()
     if different := differences(state["identity"], now):
         lines = "\n".join(f"  {line}" for line in different)
@@ -90,7 +105,24 @@ def resume(config: RunConfig, inputs: AnyInputs, place: Path | None) -> Resumed 
             f"the run was planned with {before} {unit} and now has {after}: a learning rate that "
             f"follows a schedule takes the new one from here on"
         )
-    return Resumed(path, state["update"], state["loop"], remarks)
+    keeps = _kept_id(path, state["identity"], now, run, remarks)
+    return Resumed(path, state["update"], state["loop"], keeps, remarks)
+
+
+def _kept_id(
+    path: Path, saved: Identity, now: Identity, run: str | None, remarks: list[str]
+) -> str:
+    """The id that the run which goes on from ``path`` has: its own where it has one, else that of
+    the checkpoint, unless it writes elsewhere and so becomes a second run beside the first."""
+    theirs = run_of(path) or UNNAMED
+    output = saved["params"]["output"]["path"]
+    another = theirs != run if run else output != now["params"]["output"]["path"]
+    if theirs and another:
+        remarks.append(
+            f"{path} was saved by another run with the same settings, whose output is {output}: "
+            "this run goes on from it, and keeps checkpoints of its own from here on"
+        )
+    return run or ("" if another else theirs)
 
 
 def _in_epochs(config: RunConfig, planned: int) -> str:

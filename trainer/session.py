@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
+from trainer.checkpoint.head import UNNAMED
 from trainer.config.models import RunConfig, SftConfig
 from trainer.device import keep_freed_pages
 from trainer.inputs import AnyInputs, Inputs, TextInputs
@@ -23,8 +24,10 @@ def open_session(
     monitor: Monitor,
     stack: ExitStack,
     resumed: Resumed | None = None,
+    run_id: str = UNNAMED,
 ) -> Session:
-    """Open everything, where ``resumed`` left it; ``stack`` closes it. Raises ConfigError,
+    """Open everything, where ``resumed`` left it; ``stack`` closes it, and checkpoints are those of
+    ``run_id``. Raises ConfigError,
     ModelError, RewardError, or TrainingError when llama.cpp and torch disagree."""
     torch.set_num_threads(threads_of(config))
     keep_freed_pages()
@@ -34,6 +37,7 @@ def open_session(
     else:
         assert isinstance(inputs, Inputs)
         session = open_rollouts(config, inputs, monitor, stack)
+    session.loop.keeper.store.run = run_id
     if resumed is not None:
         session.loop.load_state(resumed.loop)
     return session

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from app.cli.errors import Debug, reported
 from app.rows import print_rows
-from app.text import neutralise, size
+from app.text import counted, neutralise, size
 
 if TYPE_CHECKING:
     from trainer.gguf.architecture import Architecture
@@ -81,5 +81,5 @@ def _adapter_rows(adapter: AdapterFacts) -> Iterator[tuple[str, str]]:
         yield "alpha", f"{adapter.alpha:g} (scale {adapter.alpha / low:g})"
     else:
         yield "alpha", f"{adapter.alpha:g} (scale {adapter.alpha:g} / rank)"
-    targets = (f"{name} in {count} layers" for name, count in adapter.targets.items())
+    targets = (f"{name} in {counted(count, 'layer')}" for name, count in adapter.targets.items())
     yield "targets", ", ".join(targets)

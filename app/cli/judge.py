@@ -11,7 +11,7 @@ import typer
 
 from app.cli.errors import Debug, reported
 from app.cli.train import Config
-from app.text import neutralise, one_line
+from app.text import counted, neutralise, one_line
 
 if TYPE_CHECKING:
     from trainer.config.judge import CommandJudge, RulerJudge
@@ -133,5 +133,5 @@ def _summarise(groups: Sequence[LabelledGroup], judgement: Judgement) -> None:
     line, worst = min(agreements, key=lambda pair: pair[1])
     typer.echo(
         f"Agreement with the labels (Kendall's tau, from -1 to 1): {fmean(taus):.2f} in the mean "
-        f"of {len(taus)} groups; lowest {worst:.2f}, on line {line}."
+        f"of {counted(len(taus), 'group')}; lowest {worst:.2f}, on line {line}."
     )

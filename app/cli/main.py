@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from app.cli import check, demo, fetch, inspect, judge, reward, runs, serve, serve_model, train
+from app.cli import (
+    bench,
+    chat,
+    check,
+    demo,
+    fetch,
+    inspect,
+    judge,
+    merge,
+    reward,
+    runs,
+    serve,
+    serve_model,
+    train,
+)
 
 app = typer.Typer(
     name="retrograd",
@@ -25,7 +39,10 @@ app.command("train")(train.train)
 app.command("serve")(serve.serve)
 app.command("serve-model")(serve_model.serve_model)
 app.command("check")(check.check)
+app.command("chat")(chat.chat)
+app.command("bench")(bench.bench)
 app.command("inspect")(inspect.inspect)
+app.command("merge")(merge.merge)
 app.command("fetch")(fetch.fetch)
 app.command("demo")(demo.demo)
 app.add_typer(reward.app, name="reward")

@@ -9,7 +9,7 @@ import typer
 
 from app.cli.errors import Debug, reported
 from app.cli.train import Config
-from app.text import neutralise, one_line
+from app.text import counted, neutralise, one_line
 
 if TYPE_CHECKING:
     from trainer.chat.messages import PromptLine
@@ -45,8 +45,8 @@ def try_out(
     """
     with reported(debug):
         from trainer.config import SftConfig, load_config
+        from trainer.data import read_lines
         from trainer.errors import ConfigError
-        from trainer.inputs import read_lines
 
         loaded = load_config(config)
         if isinstance(loaded, SftConfig):
@@ -120,7 +120,8 @@ def _summarise(
     requests: Sequence[RewardRequest], replies: Sequence[RewardReply], algorithm: str
 ) -> None:
     rewards = [reply.reward for reply in replies]
-    typer.echo(f"{len(rewards)} answers scored, rewards from {min(rewards):g} to {max(rewards):g}.")
+    many = counted(len(rewards), "answer")
+    typer.echo(f"{many} scored, rewards from {min(rewards):g} to {max(rewards):g}.")
     if min(rewards) == max(rewards):
         compared = "group" if algorithm == "grpo" else "batch"
         typer.echo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from typing import Annotated
 
@@ -38,7 +39,12 @@ def resume(
             mark_interrupted(opened)
             refuse_what_cannot_go_on(opened, run)
             take(opened, run)
-            watched = make(opened, run, resume=True)
+            watched = make(opened, run, resume=True, again=_again(run, store))
             if watched.outcome.status == "failed":
                 say(watched.outcome.message)
             raise typer.Exit(watched.exit_status)
+
+
+def _again(run: int, store: str | None) -> str:
+    words = ["retrograd", "runs", "resume", str(run)]
+    return shlex.join([*words, "--store", store] if store is not None else words)

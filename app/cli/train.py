@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -73,7 +75,19 @@ def train(
             from trainer.resume import checkpoint_folder  # loads torch
 
             place = checkpoint_folder(loaded)
-        watched = run_watched(loaded, place, store)
+        options = {"model": model, "output": output, "name": name, "seed": seed, "store": store}
+        watched = run_watched(loaded, place, store, _again(config, options))
         if watched.outcome.status == "failed":
             say(watched.outcome.message)
         raise typer.Exit(watched.exit_status)
+
+
+def _again(config: Path, options: Mapping[str, object]) -> str:
+    """The command that goes on with this run, as it is typed in the same folder."""
+    given = [
+        word
+        for name, value in options.items()
+        if value is not None
+        for word in (f"--{name}", str(value))
+    ]
+    return shlex.join(["retrograd", "train", str(config), "--resume", *given])

@@ -78,7 +78,8 @@ class Trust:
             allowed = ", ".join(shown_command(list(a)) for a in self.allowed) or "none"
             return (
                 f"would run {shown}, which the operator has not allowed (allowed: {allowed}); "
-                f"start the server with --allow-command, or {_OPEN}"
+                f"to allow it, start the server with --allow-command {shlex.quote(shown)}, or with "
+                "--trust-uploads for every program"
             )
         return (
             f"gives {begun[0][-1]} something else to run than a program of the workspace: only a "

@@ -10,6 +10,7 @@ from app.jobs.draft import placed_config
 from app.jobs.workspace import RECORD
 from app.overrides import with_seed
 from app.store.models import Run
+from trainer.checkpoint.head import by_age
 from trainer.config import Overrides, RunConfig, load_config, refuse_unavailable
 from trainer.errors import ConfigError
 from trainer.health.resolve import lookup
@@ -32,12 +33,12 @@ def config_of(run: Run) -> RunConfig:
     return config
 
 
-def resume_place(config: RunConfig) -> Path | None:
-    """The folder of the run's checkpoints, or none where it holds no checkpoint yet."""
+def resume_place(config: RunConfig, run: Run) -> Path | None:
+    """The folder of the run's checkpoints, or none where it holds no checkpoint of it yet."""
     from trainer.resume import checkpoint_folder  # loads torch
 
     folder = checkpoint_folder(config)
-    return folder if any(folder.glob("*.ckpt")) else None
+    return folder if by_age(folder, run.uuid) else None
 
 
 def _of_terminal(run: Run) -> RunConfig:

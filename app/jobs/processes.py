@@ -31,12 +31,15 @@ def start(
     mark: str,
     log: Path,
     variables: dict[str, str] | None = None,
+    first: bytes = b"",
 ) -> subprocess.Popen[bytes]:
-    """``python -m module`` in a session of its own, writing to the end of ``log``. Raises
-    OSError."""
+    """``python -m module`` in a session of its own, writing to the end of ``log``, with ``first``
+    on a line before. Raises OSError."""
     environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED_ON}
     environment |= {MARK: mark, "PYTHONUNBUFFERED": "1", **(variables or {})}
     with log.open("ab") as output:
+        output.write(b"\n" * bool(first and output.tell()) + first)
+        output.flush()
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.store.alive import HERE, identity, is_alive
 from app.store.database import Store
-from app.store.models import Request, Run
+from app.store.models import Event, Request, Run
 from app.store.status import ACTIVE, DRAFT, RESUMABLE
 from app.store.unfinished import close_run
 from app.store.values import text as storable
@@ -133,6 +133,7 @@ def ask(store: Store, run_id: int, kind: RequestKind) -> str:
             ended_at=now,
             message="Taken out of the queue before it began.",
         ):
+            session.add(_told(run_id, now, "Somebody took the run out of the queue."))
             return "The run was taken out of the queue."
         run = session.get(Run, run_id)
         if run is None or run.status not in ACTIVE:
@@ -142,6 +143,8 @@ def ask(store: Store, run_id: int, kind: RequestKind) -> str:
         if kind == "evaluate" and run.params and run.params.get("evaluation") is None:
             raise QueueError(f"Run {run_id} has no held-out prompts: its file has no [evaluation].")
         session.add(Request(run_id=run_id, kind=kind, created_at=now))
+        if kind == "stop":
+            session.add(_told(run_id, now, "Somebody asked the run to stop."))
         values: dict[str, Any] = {"status": "stopping"} if kind == "stop" else {}
         _change(session, run_id, ACTIVE, **values)
     return {
@@ -170,11 +173,10 @@ def put_back(store: Store, run_id: int) -> None:
 
 
 def at_work(session: Session) -> int:
-    """Runs of the queue of this machine that have a process, or are about to get one."""
+    """Runs of this machine that have a process, or are about to get one: also those of terminals,
+    since they take its cores and its memory as well."""
     statement = select(func.count()).select_from(Run)
-    statement = statement.where(
-        Run.status.in_(ACTIVE), Run.queued_at.is_not(None), Run.host == HERE
-    )
+    statement = statement.where(Run.status.in_(ACTIVE), Run.host == HERE)
     return session.scalar(statement) or 0
 
 
@@ -201,6 +203,13 @@ def _change(session: Session, run_id: int, statuses: tuple[str, ...], **values: 
     )
     assert isinstance(result, CursorResult)
     return result.rowcount == 1
+
+
+def _told(run_id: int, at: float, message: str) -> Event:
+    """A line of the journal about a wish that ends a run; of others the trainer tells what came."""
+    return Event(
+        run_id=run_id, at=at, level="info", code="stop_asked", message=message, update=None, data={}
+    )
 
 
 def _impossible(session: Session, run_id: int, what: str) -> QueueError:

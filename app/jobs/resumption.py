@@ -11,6 +11,7 @@ from app.store.alive import HERE
 from app.store.database import Store
 from app.store.models import Run
 from app.store.status import RESUMABLE
+from trainer.checkpoint.head import by_age
 from trainer.health.resolve import lookup
 
 _NUMBER = re.compile(r"update-(\d+)")
@@ -34,7 +35,8 @@ def resumption(run: Run) -> Resumption:
         return Resumption(
             False, words=f"It was made on {run.host}, and its files are there: resume it there."
         )
-    if found := _newest(_checkpoint_folder(run)):
+    folder = _checkpoint_folder(run)
+    if found := _newest(folder, run.uuid):
         number = _NUMBER.fullmatch(found)
         name = f"the checkpoint of update {int(number[1])}" if number else f"its checkpoint {found}"
         return Resumption(True, "Resume", f"Goes on from {name}.")
@@ -42,7 +44,8 @@ def resumption(run: Run) -> Resumption:
         return Resumption(True, "Start again", "Begins again: it had trained nothing yet.")
     return Resumption(
         False,
-        words=f"It cannot go on from update {run.completed}: there is no checkpoint of it. "
+        words=f"It cannot go on from update {run.completed}: there is no checkpoint of it"
+        f"{', and the ones in its folder are of another run' if _newest(folder) else ''}. "
         "Clone config starts it again as a new run, and leaves what this one has.",
     )
 
@@ -66,11 +69,11 @@ def _checkpoint_folder(run: Run) -> Path | None:
     return output.with_name(f"{output.stem}.checkpoints") if output.name else None
 
 
-def _newest(folder: Path | None) -> str:
-    """The name, without its ending, of the newest checkpoint in ``folder``, or nothing."""
+def _newest(folder: Path | None, run: str | None = None) -> str:
+    """The name, without its ending, of the newest checkpoint in ``folder``, or nothing; of ``run``,
+    where that is told."""
     try:
-        found = () if folder is None else folder.glob("*.ckpt")
-        files = [(file.stat().st_mtime, file.stem) for file in found]
+        found = [] if folder is None else by_age(folder, run)
     except OSError:
-        files = []
-    return max(files, default=(0.0, ""))[1]
+        return ""
+    return found[0].stem if found else ""

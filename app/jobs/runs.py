@@ -30,7 +30,7 @@ from app.jobs.draft import (
 from app.jobs.lock import locked
 from app.jobs.queue import QueueError
 from app.jobs.uploads import Upload
-from app.jobs.workspace import LOG, RECORD, RESERVED, Workspace
+from app.jobs.workspace import RECORD, RESERVED, Workspace
 from app.settings import ServerSettings
 from app.store.alive import HERE
 from app.store.database import Store, default_path
@@ -288,17 +288,6 @@ def _touched(folder: Path) -> float:
     with suppress(OSError):
         times += [path.stat().st_mtime for path in folder.iterdir()]
     return max(times)
-
-
-def log_tail(folder: Path, limit: int = 3000) -> str:
-    """The end of what a run's process has printed."""
-    try:
-        with (folder / LOG).open("rb") as log:
-            log.seek(0, 2)
-            log.seek(max(0, log.tell() - limit))
-            return log.read().decode(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _copied(old: Path, new: Path, names: list[str], record: Record) -> list[str]:

@@ -21,13 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.jobs import queue
+from app.jobs.log import beginning, log_tail
 from app.jobs.processes import (
     end_all,
     runs_with_processes,
     signal_group,
     start,
 )
-from app.jobs.runs import Jobs, log_tail
+from app.jobs.runs import Jobs
 from app.jobs.workspace import LOG
 from app.store.alive import HERE, is_alive, started_at
 from app.store.database import VARIABLE, Store
@@ -68,6 +69,7 @@ class Supervisor:
     _thread: threading.Thread | None = None
     _next_look: float = 0.0
     _active: set[int] | None = None
+    _complaint: str = ""
 
     @property
     def store(self) -> Store:
@@ -96,12 +98,19 @@ class Supervisor:
         while not self._ended.wait(_TURN_SECONDS):
             try:
                 self.turn()
+                self._complaint = ""
             except SQLAlchemyError as error:
-                print(f"The queue waits for the store: {error}", file=sys.stderr)
+                self._complain(str(getattr(error, "orig", error)))
                 self._ended.wait(_LOOK_SECONDS)
             except Exception:  # noqa: BLE001  the next turn may do better; runs need their supervisor
                 traceback.print_exc()
                 self._ended.wait(_LOOK_SECONDS)
+
+    def _complain(self, words: str) -> None:
+        """Once for each trouble, however often it is met."""
+        if words != self._complaint:
+            print(f"The queue waits for the store: {words}", file=sys.stderr)
+        self._complaint = words
 
     def _start_next(self) -> bool:
         claim = queue.claim(self.store, self.jobs.settings.max_concurrent_runs)
@@ -116,6 +125,7 @@ class Supervisor:
                 mark=mark_of(self.store, claim.run_id),
                 log=self.jobs.log_folder(claim.run_id) / LOG,
                 variables={VARIABLE: url},
+                first=beginning(),
             )
         except OSError as error:
             words = f"The run's process could not be started: {error.strerror or error}."

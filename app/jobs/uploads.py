@@ -27,9 +27,11 @@ class UploadError(RetrogradError):
 
     exit_status = 2
 
-    def __init__(self, message: str, status: int = 400) -> None:
+    def __init__(self, message: str, status: int = 400, *, field: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.field = field
+        """Of the form, where one of them is to be mended: ``toml``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,20 @@ def checked_uploads(files: Iterable[UploadFile]) -> list[Upload]:
     return list(uploads.values())
 
 
+def too_long(found: int | None = None, name: str = "") -> UploadError:
+    """What is said of a configuration of more than `LONGEST_TEXT` bytes; ``name`` is that of its
+    file, where it came as one."""
+    what = name or "The pasted configuration"
+    has = "is larger" if found is None else f"has {found:,} bytes, which is more"
+    return UploadError(
+        f"{what} {has} than the {LONGEST_TEXT:,} bytes (1 MiB) that a configuration may have. Put "
+        "what makes it so long, such as prompts or texts, into files of their own, and name them "
+        "in it.",
+        413,
+        field="" if name else "toml",
+    )
+
+
 async def read_form(request: Request, settings: ServerSettings) -> FormData:
     """The fields and files of a form, of which no more than the server's limit arrives here. Raises
     UploadError where it cannot be read, or brings too many files."""
@@ -84,11 +100,14 @@ async def read_form(request: Request, settings: ServerSettings) -> FormData:
                 request.stream(),
                 max_files=settings.max_upload_files,
                 max_fields=32,
-                max_part_size=LONGEST_TEXT,
+                # A little more arrives, so that it can be said on the page, which keeps it.
+                max_part_size=2 * LONGEST_TEXT,
             ).parse()
         return await FormParser(request.headers, request.stream()).parse()
     except MultiPartException as error:
-        status = 413 if "Too many files" in error.message or "exceeded" in error.message else 400
+        if "exceeded" in error.message:
+            raise too_long() from error
+        status = 413 if "Too many files" in error.message else 400
         raise UploadError(
             f"The form could not be read: {error.message} This server takes "
             f"{settings.max_upload_files} files and a configuration of {LONGEST_TEXT >> 20} MiB at "

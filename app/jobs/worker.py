@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from app.interrupt import interrupts_that_last
 from app.jobs import queue
@@ -22,8 +21,8 @@ from app.store.database import VARIABLE, Store
 from app.store.marks import marked_as
 from app.store.models import Run
 from app.store.monitor import StoreMonitor
+from app.text import counted
 from app.watched import Watched, train_watched
-from trainer.config import RunConfig
 from trainer.errors import ConfigError, RetrogradError
 
 _NOT_ITS_RUN = 3
@@ -54,27 +53,31 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
 
 
-def make(store: Store, run_id: int, *, resume: bool) -> Watched:
+def make(store: Store, run_id: int, *, resume: bool, again: str = "") -> Watched:
     """Train the run ``run_id``, which is this process's, from its newest checkpoint with
-    ``resume``. Raises what ``trainer.run.run`` raises; the store then knows why."""
+    ``resume``; ``again`` is the command that goes on with it. Raises what ``trainer.run.run``
+    raises; the store then knows why."""
     with _told(store, run_id), marked_as(store, run_id):
         with store.read() as session:
             run = session.get(Run, run_id)
             assert run is not None, "it was claimed a moment ago"
             config = config_of(run)
-        place = resume_place(config) if resume else None
+        place = resume_place(config, run) if resume else None
         if resume and place is None:
             if run.completed:  # to begin again would hide them
                 raise ConfigError(
                     f"The checkpoint that run {run_id} was to go on from is not there any more, so "
-                    f"its {run.completed} updates stay as they are. Clone config starts it again."
+                    f"what it has stays as it is ({counted(run.completed, 'update')}). Clone "
+                    "config starts it again."
                 )
             print("There is no checkpoint yet, so the run begins again.", file=sys.stderr)
-        return _train(config, place, store, run_id)
-
-
-def _train(config: RunConfig, resume_from: Path | None, store: Store, run_id: int) -> Watched:
-    return train_watched(config, resume_from, lambda note: StoreMonitor(store, run_id, note))
+        return train_watched(
+            config,
+            place,
+            lambda note: StoreMonitor(store, run_id, note),
+            again=again or f"retrograd runs resume {run_id}",
+            run_id=run.uuid,
+        )
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class Workspace:
 
     def _look(self, named: Named, given: Path, run_folder: Path) -> Found:
         top = Path(os.path.realpath(self.folder))
-        refusal, refused_file = "", False
+        refusal, refused_file, folder = "", False, ""
         for candidate in dict.fromkeys((top / self.base / given, top / given)):
             real = Path(os.path.realpath(candidate))
             if why := self._closed(real, top):
@@ -71,11 +71,16 @@ class Workspace:
                 return self._take(named, real, top, run_folder)
             elif real.is_dir() and named.large:
                 return Found(named, "referred", real)
+            elif real.is_dir():
+                folder = folder or str(real)
         if not named.needed and not refused_file:
             # A program may be passed any path; only where it is one of a file is it looked after.
             return Found(named, "word")
         if refusal:
             return Found(named, "refused", why=refusal)
+        if folder:
+            why = f"{folder} is a folder, and this key takes a file: name the file in it"
+            return Found(named, "missing", why=why)
         why = f"not uploaded, and is not in the workspace folder {self.folder}: add the file, or "
         near = self._like(given, top)
         why += f'write "{near}", which is there' if near else "write its path from that folder"

@@ -9,6 +9,7 @@ from app.routes import (
     actions,
     answers,
     artifacts,
+    chat,
     compare,
     config,
     journal,
@@ -33,6 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     journal.router,
     artifacts.router,
     compare.router,
+    chat.router,
     trajectories.router,
     answers.router,
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import FileResponse, Response, StreamingResponse
@@ -14,8 +12,7 @@ from app.routes.left_files import STATES, FileState, look
 from app.routes.run_header import RunPage, find_run, header_of
 from app.server.downloads import attachment
 from app.server.pages import StoreDep, page
-from app.store.database import Store
-from app.store.export import metrics_csv, metrics_jsonl, records_jsonl
+from app.store.exports import EXPORTS, MEDIA
 from app.store.models import Run
 from app.store.queries.artifacts import Recorded, artifact_of, artifacts_of
 from app.store.status import ACTIVE
@@ -23,26 +20,8 @@ from app.text import neutralise
 
 router = APIRouter()
 
-Export = Literal["metrics.csv", "metrics.jsonl", "records.jsonl"]
-_EXPORTS: dict[Export, tuple[Callable[[Store, int], Iterator[str]], str, str]] = {
-    "metrics.csv": (
-        metrics_csv,
-        "text/csv; charset=utf-8",
-        "A row for each update and evaluation, a column for each metric.",
-    ),
-    "metrics.jsonl": (
-        metrics_jsonl,
-        "application/x-ndjson",
-        "The same as records, one a line.",
-    ),
-    "records.jsonl": (
-        records_jsonl,
-        "application/x-ndjson",
-        "The whole run in the shape of observe.jsonl: prompts, answers with reward and advantage, "
-        "updates.",
-    ),
-}
 _ABOUT = {
+    "model": "The base with the adapter merged in, for any program that loads a GGUF model.",
     "adapter": "The trained LoRA adapter, for llama.cpp.",
     "checkpoint": "What a run goes on from.",
     "observe": "All records of the run, one a line.",
@@ -90,11 +69,11 @@ def artifacts(run_id: int, store: StoreDep) -> ArtifactsPage:
         run=header_of(run),
         tab="artifacts",
         files=[_left(run, one) for one in recorded],
-        exports=[ExportLink(name, about) for name, (_, _, about) in _EXPORTS.items()],
+        exports=[ExportLink(name, export.about) for name, export in EXPORTS.items()],
     )
 
 
-@router.api_route("/runs/{run_id:id}/artifacts/{artifact_id:id}", methods=["GET", "HEAD"])
+@router.get("/runs/{run_id:id}/artifacts/{artifact_id:id}")
 def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
     with store.read() as session:
         run = find_run(session, run_id)
@@ -113,13 +92,16 @@ def artifact(run_id: int, artifact_id: int, store: StoreDep) -> Response:
 
 
 @router.get("/runs/{run_id:id}/export/{name}")
-def export(run_id: int, name: Export, store: StoreDep) -> Response:
+def export(run_id: int, name: str, store: StoreDep) -> Response:
     """Written while it is read: a long run is never in memory as a whole."""
     with store.read() as session:
         run = find_run(session, run_id)
-    lines, media_type, _ = _EXPORTS[name]
+    asked = EXPORTS.get(name)
+    if asked is None:
+        raise HTTPException(404, f"There is no such file; there are {', '.join(EXPORTS)}.")
     headers = attachment(f"{run.name}-{name}", f"run-{run_id}-{name}")
-    return StreamingResponse(lines(store, run_id), media_type=media_type, headers=headers)
+    lines = asked.lines(store, run_id)
+    return StreamingResponse(lines, media_type=MEDIA[asked.form], headers=headers)
 
 
 def _left(run: Run, recorded: Recorded) -> LeftFile:

@@ -67,7 +67,7 @@ def journal(
     )
 
 
-@router.api_route("/runs/{run_id:id}/worker.log", methods=["GET", "HEAD"])
+@router.get("/runs/{run_id:id}/worker.log")
 def log(run_id: int, store: StoreDep, settings: SettingsDep) -> Response:
     """The whole of it."""
     with store.read() as session:

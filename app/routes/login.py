@@ -61,8 +61,8 @@ async def log_in(
     came_for, client = own_path(next), client_of(request)
     if not access.needed:
         return RedirectResponse(came_for, 303)
-    if (wait := access.attempts.wait(client)) > 0:
-        return too_often(request, wait)
+    if not await access.attempts.turn(client):
+        return too_often(request)
     if not access.is_token(token.strip()):
         access.attempts.failed(client)
         return render(request, "login.html", LoginPage(came_for=came_for, refused=True), 401)

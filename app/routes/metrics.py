@@ -8,7 +8,7 @@ from itertools import groupby
 from statistics import median
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from sqlalchemy.orm import Session
 
@@ -27,6 +27,7 @@ from app.store.queries.metrics import (
     newest_rows,
     recent_values,
 )
+from app.store.queries.series import AllSeries
 from trainer.health.headline import headline_of
 from trainer.health.resolve import guide_for
 from trainer.health.rules import Metric as GuideEntry
@@ -45,6 +46,13 @@ MOST_NAMES = 40
 TABLE_ROWS = 200
 _START = 5
 
+
+def _series(request: Request) -> AllSeries:
+    series: AllSeries = request.app.state.series
+    return series
+
+
+SeriesDep = Annotated[AllSeries, Depends(_series)]
 NameDep = Annotated[list[Words], Query(alias="name", min_length=1, max_length=MOST_NAMES)]
 
 
@@ -197,6 +205,7 @@ def data(
     run_id: int,
     store: StoreDep,
     names: NameDep,
+    series: SeriesDep,
     first: Annotated[WholeNumber | None, Query(alias="from")] = None,
     last: Annotated[WholeNumber | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=16, le=5000)] = 600,
@@ -206,7 +215,7 @@ def data(
     with store.read() as session:
         find_run(session, run_id)
         found = curves_of(
-            session, run_id, names, first=first, last=last, points=points, after=after
+            session, run_id, names, first=first, last=last, points=points, after=after, kept=series
         )
     return JSONResponse(
         {

@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData
 
-from app.jobs import queue
-from app.jobs.checks import Checks, read_checks
-from app.jobs.draft import Reading, Record, placed_config
 from app.jobs.queue import QueueError
 from app.jobs.runs import PASTED, Jobs, text_of
-from app.jobs.uploads import Upload, UploadError, checked_uploads, read_form
-from app.routes.config_values import Table, tables_of, unused
+from app.jobs.uploads import Upload, UploadError, read_form
+from app.routes.draft_page import DraftPage, draft_page
+from app.routes.sent_form import clone_of, sent
 from app.server.errors import wants_html
 from app.server.pages import PageContext, SettingsDep, StoreDep, WholeNumber, page, render
 from app.settings import ServerSettings
 from app.store.database import Store
 from app.store.models import Run
 from app.store.status import DRAFT
-from trainer.config import resolved_params
 
 router = APIRouter()
-
-_STATES = {
-    "uploaded": "uploaded",
-    "kept": "copied from the run it was cloned from",
-    "copied": "copied from the workspace",
-    "referred": "read where it lies",
-    "missing": "missing",
-    "refused": "refused",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +32,10 @@ class DraftRow:
     created_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """``problems`` are what is wrong with it."""
-
-    number: int
-    text: str
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A file that the configuration names. ``place`` is where it was found."""
-
-    key: str
-    written: str
-    state: str
-    words: str
-    place: str
-    size: int | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class UploadRow:
-    """``used`` says whether a key names it; nobody knows before the configuration can be read."""
-
-    name: str
-    size: int
-    used: bool | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRunPage(PageContext):
     """``text`` is what the field holds at first, of the run ``clone`` where there is one;
-    ``refused`` says why what was sent is not taken."""
+    ``refused`` says why what was sent is not taken, and ``refused_field`` which field that is."""
 
     text: str
     clone: int | None
@@ -91,31 +46,7 @@ class NewRunPage(PageContext):
     max_bytes: int
     programs: bool
     refused: str = ""
-    section: str = "new"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftPage(PageContext):
-    id: int
-    text: str
-    file_name: str
-    lines: tuple[Line, ...]
-    problems: tuple[str, ...]
-    faults: int
-    files: tuple[FileRow, ...]
-    uploads: tuple[UploadRow, ...]
-    tables: list[Table]
-    unused: list[str]
-    checks: Checks
-    errors: int
-    warnings: int
-    can_start: bool
-    ahead: int
-    workspace: str
-    max_files: int
-    max_bytes: int
-    programs: bool
-    refused: str = ""
+    refused_field: str = ""
     section: str = "new"
 
 
@@ -140,39 +71,10 @@ def new_run(store: StoreDep, settings: SettingsDep, clone: WholeNumber | None = 
 
 @page(router, "/runs/new/{draft_id:id}", "new/draft.html")
 def draft(draft_id: int, store: StoreDep, settings: SettingsDep) -> DraftPage:
-    jobs = Jobs(store, settings)
     try:
-        run, reading = jobs.draft(draft_id), jobs.read(draft_id)
+        return draft_page(Jobs(store, settings), draft_id)
     except QueueError as error:
         raise HTTPException(404, str(error)) from error
-    folder = Path(run.folder)
-    checks = read_checks(folder)
-    config = placed_config(folder) if reading.config is not None else None
-    params = resolved_params(config) if config else {}
-    with store.read() as session:
-        ahead = queue.ahead(session)
-    return DraftPage(
-        title=run.name,
-        id=run.id,
-        text=run.config_text,
-        file_name=Path(run.config_path).name,
-        lines=_lines(run.config_text, reading),
-        problems=tuple(p.message for p in reading.problems if p.line is None),
-        faults=len(reading.problems),
-        files=tuple(_file(found, folder) for found in reading.found if found.state != "word"),
-        uploads=_uploads(folder, reading),
-        tables=tables_of(config.run.algorithm, params) if config else [],
-        unused=unused(config.run.algorithm, params) if config else [],
-        checks=checks,
-        errors=checks.errors,
-        warnings=checks.warnings,
-        can_start=reading.can_start and not checks.errors,
-        ahead=max(0, ahead - settings.max_concurrent_runs + 1),
-        workspace=str(jobs.workspace.folder),
-        max_files=settings.max_upload_files,
-        max_bytes=settings.max_upload_bytes,
-        programs=jobs.trust.everything,
-    )
 
 
 @router.get("/runs/new/{draft_id:id}/")
@@ -188,12 +90,12 @@ async def create(request: Request, store: StoreDep, settings: SettingsDep) -> Re
     form = FormData()
     try:
         form = await read_form(request, settings)
-        text, name, uploads = _sent(form)
-        run_id = await run_in_threadpool(_create, jobs, text, name, uploads, _clone_of(form))
+        text, name, uploads = sent(form)
+        run_id = await run_in_threadpool(_create, jobs, text, name, uploads, clone_of(form))
     except UploadError as error:
         if not wants_html(request):
             raise
-        asked = await run_in_threadpool(_asked_again, store, settings, form, str(error))
+        asked = await run_in_threadpool(_asked_again, store, settings, form, error)
         return render(request, "new/page.html", asked, error.status)
     finally:
         await form.close()
@@ -209,14 +111,14 @@ async def change(
     form = FormData()
     try:
         form = await read_form(request, settings)
-        text, _, uploads = _sent(form)
+        text, _, uploads = sent(form)
         await run_in_threadpool(_change, jobs, draft_id, text, uploads)
     except UploadError as error:
         if not wants_html(request):
             raise
         shown = await run_in_threadpool(draft, draft_id, store, settings)
         text = str(form.get("toml") or "") or shown.text
-        asked = replace(shown, text=text, refused=str(error))
+        asked = replace(shown, text=text, refused=str(error), refused_field=error.field)
         return render(request, "new/draft.html", asked, error.status)
     except QueueError as error:
         raise HTTPException(404, str(error)) from error
@@ -251,41 +153,19 @@ async def remove(
     return RedirectResponse(f"/runs/new/{draft_id}", 303)
 
 
-def _clone_of(form: FormData) -> int | None:
-    clone = str(form.get("clone") or "")
-    return int(clone) if clone.isdecimal() and len(clone) < 16 else None
-
-
 def _asked_again(
-    store: Store, settings: ServerSettings, form: FormData, refused: str
+    store: Store, settings: ServerSettings, form: FormData, refused: UploadError
 ) -> NewRunPage:
     """The page with the text that was sent; a browser gives no page the files that were chosen."""
-    clone = _clone_of(form)
+    clone = clone_of(form)
     known = clone if clone is not None and text_of(store, clone) else None
     text = str(form.get("toml") or "")
-    return replace(new_run(store, settings, known), text=text, refused=refused)
-
-
-def _sent(form: FormData) -> tuple[str, str, list[Upload]]:
-    """The configuration, its file's name, and the other files. A TOML file goes before the text of
-    the field. Raises UploadError."""
-    files = [value for value in form.getlist("files") if isinstance(value, UploadFile)]
-    uploads = checked_uploads(files)
-    configs = [upload for upload in uploads if upload.name.lower().endswith(".toml")]
-    if len(configs) > 1:
-        names = ", ".join(upload.name for upload in configs)
-        raise UploadError(f"A run has one configuration, and these are {len(configs)}: {names}.")
-    if not configs:
-        text = str(form.get("toml") or "")
-        if not text.strip():
-            raise UploadError("There is no configuration: paste it, or choose its TOML file.")
-        return text, PASTED, uploads
-    (config,) = configs
-    try:
-        text = config.content.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UploadError(f"{config.name} is not UTF-8 text.") from error
-    return text, config.name, [upload for upload in uploads if upload is not config]
+    return replace(
+        new_run(store, settings, known),
+        text=text,
+        refused=str(refused),
+        refused_field=refused.field,
+    )
 
 
 def _create(jobs: Jobs, text: str, name: str, uploads: list[Upload], clone: int | None) -> int:
@@ -310,38 +190,3 @@ def _drafts(jobs: Jobs) -> tuple[DraftRow, ...]:
     newest = select(Run).where(Run.status == DRAFT).order_by(Run.id.desc())
     with jobs.store.read() as session:
         return tuple(DraftRow(run.id, run.name, run.created_at) for run in session.scalars(newest))
-
-
-def _lines(text: str, reading: Reading) -> tuple[Line, ...]:
-    problems: dict[int, list[str]] = {}
-    for problem in reading.problems:
-        if problem.line is not None:
-            problems.setdefault(problem.line, []).append(problem.message)
-    return tuple(
-        Line(number, line, tuple(problems.get(number, ())))
-        for number, line in enumerate(text.rstrip("\n").split("\n"), start=1)
-    )
-
-
-def _file(found: Any, folder: Path) -> FileRow:  # noqa: ANN401
-    place = found.source or found.path
-    inside = place is not None and place.is_relative_to(folder)
-    return FileRow(
-        key=found.named.key,
-        written=found.named.written,
-        state=found.state,
-        words=_STATES[found.state],
-        place=str(place.relative_to(folder)) if inside else str(place or ""),
-        size=found.size,
-        why=found.why,
-    )
-
-
-def _uploads(folder: Path, reading: Reading) -> tuple[UploadRow, ...]:
-    known = reading.config is not None
-    used = {found.path for found in reading.found if found.state == "uploaded"}
-    return tuple(
-        UploadRow(name, (folder / name).stat().st_size, folder / name in used if known else None)
-        for name in Record.read(folder).uploads
-        if (folder / name).is_file()
-    )

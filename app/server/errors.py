@@ -17,10 +17,17 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.pages import PageContext, render
+from app.store.presence import StoreGoneError
 from trainer.errors import RetrogradError
 
 _LOG = logging.getLogger("uvicorn.error")
 _DATA = (".json", ".jsonl", ".csv")
+_GONE = (
+    "The file of the store was deleted, renamed or replaced while this server had it open, so what "
+    "it would show is of no store any more. Put the file back in its place, or end the server and "
+    "start it again with the store that it is to show. Runs that were at work train on, and are "
+    "recorded in a copy beside the old place, which has “rescued” in its name."
+)
 _WORDS = {
     404: "There is nothing at this address.",
     405: "This address does not take such requests.",
@@ -123,6 +130,9 @@ def _of_disk(request: Request, error: Exception) -> Response:
 
 def _of_store(request: Request, error: Exception) -> Response:
     """Locked for long, not reached at all, or with all its connections in use."""
+    if isinstance(error, StoreGoneError):
+        _LOG.error("The store is gone: %s.", error.orig)
+        return error_response(request, 503, _GONE)
     _LOG.error("The store did not answer.", exc_info=error)
     words = "The store did not answer. The server's log says why; try again in a moment."
     return error_response(request, 503, words, {"retry-after": "2"})

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.store.database import Store
+from app.store.presence import StoreGoneError
 from app.store.queries.changes import Kind, News, Seen, look
 
 SECONDS_BETWEEN_LOOKS = 0.1
@@ -73,6 +74,7 @@ class Hints:
         self._condition = threading.Condition()
         self._closed = False
         self._seen: Seen | None = None
+        self._complaint = ""
         self.looks = 0
         """How often the store was read."""
         self._thread: threading.Thread | None = None
@@ -103,9 +105,8 @@ class Hints:
         """Ends all listeners, so that nothing waits for news any more, and the thread."""
         with self._condition:
             self._closed = True
-            for listener in self._listeners:
-                listener.end()
             self._condition.notify_all()
+        self._end_all()
         if self._thread is not None:
             self._thread.join()
 
@@ -115,8 +116,22 @@ class Hints:
                 with _changes(self._store) as (has_changed, seconds):
                     self._follow(has_changed, seconds)
             except (SQLAlchemyError, sqlite3.Error) as error:
-                log.warning("The store could not be looked at; trying again. %s", error)
+                self._complain(error)
+                if isinstance(error, StoreGoneError):
+                    self._end_all()  # what the pages show is of a store that is not there
                 self._rest(_SECONDS_AFTER_A_FAILURE)
+
+    def _complain(self, error: Exception) -> None:
+        """Once for each trouble, however often it is met."""
+        words = str(getattr(error, "orig", error))
+        if words != self._complaint:
+            log.warning("The store could not be looked at; trying again. %s", words)
+        self._complaint = words
+
+    def _end_all(self) -> None:
+        with self._condition:
+            for listener in self._listeners:
+                listener.end()
 
     def _follow(self, has_changed: Callable[[], bool], seconds: float) -> None:
         while self._rest(seconds if self._seen is not None else 0.0):
@@ -126,6 +141,7 @@ class Hints:
                 followed = {one.run_id for one in self._listeners if one.run_id is not None}
             with self._store.read() as session:
                 seen, news = look(session, self._seen, followed)
+            self._complaint = ""
             self._tell(seen, news)
 
     def _rest(self, seconds: float) -> bool:
@@ -160,6 +176,7 @@ def _changes(store: Store) -> Iterator[tuple[Callable[[], bool], float]]:
         def has_changed() -> bool:
             nonlocal last
             before = last
+            store.refuse_another()
             cursor.execute("PRAGMA data_version")
             last = cursor.fetchone()
             return last != before

@@ -12,12 +12,12 @@ from sqlalchemy import delete, select
 
 from app.store.database import BUSY_SECONDS, Store
 from app.store.models import Artifact, Run
+from trainer.checkpoint.head import by_age
 from trainer.checkpoint.identity import digest
 from trainer.health.resolve import lookup
 from trainer.monitor import RunInfo
 from trainer.monitor.jsonl import FILE_NAME
 
-_ENDING = ".ckpt"
 _UPDATE = re.compile(r"update-(\d+)$")
 
 
@@ -33,14 +33,18 @@ class Artifacts:
     def note_checkpoints(self, wait: float = BUSY_SECONDS) -> None:
         """Those that are on the disk now. Others that write are waited for ``wait`` seconds. Raises
         DBAPIError."""
-        self._note({"checkpoint": sorted(checkpoint_folder(self.info).glob(f"*{_ENDING}"))}, wait)
+        own = by_age(checkpoint_folder(self.info), self.info.run_id)
+        self._note({"checkpoint": sorted(own)}, wait)
 
-    def note_all(self, config: Path, adapter: Path | None, update: int) -> None:
-        """What is there when the run has ended, with the adapter of ``update``. Raises
-        DBAPIError."""
+    def note_all(
+        self, config: Path, update: int, *, adapter: Path | None, model: Path | None = None
+    ) -> None:
+        """What is there when the run has ended, with the adapter of ``update`` and the model that
+        it was merged into. Raises DBAPIError."""
         observed = lookup(self.info.params, "observe.directory")
-        # Without an adapter, that of an earlier segment may still be there.
-        found = {"adapter": [adapter]} if adapter is not None else {}
+        # Without an adapter or a model, that of an earlier segment may still be there.
+        results = {"adapter": adapter, "model": model}
+        found = {kind: [path] for kind, path in results.items() if path is not None}
         found |= {"config": [config], "observe": [Path(observed) / FILE_NAME] if observed else []}
         self._note(found, BUSY_SECONDS, update)
         self.note_checkpoints()
@@ -60,7 +64,7 @@ class Artifacts:
     def _rows(
         self, kind: str, paths: list[Path], update: int | None
     ) -> Iterator[dict[str, object]]:
-        """``update`` is the adapter's; a checkpoint has its own in its name."""
+        """``update`` is that of adapter and model; a checkpoint has its own in its name."""
         for path in paths:
             try:
                 state = path.stat()
@@ -78,7 +82,7 @@ class Artifacts:
                 "size": known[0],
                 "sha256": known[2],
                 "created_at": min(state.st_mtime, time.time()),
-                "update": update if kind == "adapter" else own,
+                "update": update if kind in ("adapter", "model") else own,
             }
 
 

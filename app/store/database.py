@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from app.store.errors import StoreError
 from app.store.models import Identity
+from app.store.presence import Presence, rescue
 from app.store.urls import has_file, hide_secrets, url_of, without_secrets
 
 BUSY_SECONDS = 10.0
@@ -34,8 +35,15 @@ class Store:
     """An open database. Threads may share it; each session belongs to one of them."""
 
     def __init__(self, engine: Engine) -> None:
+        self._use(engine)
+
+    def _use(self, engine: Engine) -> None:
         self.engine = engine
+        self._presence: Presence | None = None
         self._writer = engine.execution_options(**{_WRITING: True})
+        if self.is_sqlite and has_file(engine.url):
+            self._presence = Presence.of(Path(self.place))
+            self._presence.guard(engine)
 
     @classmethod
     def open(cls, url: str | None = None) -> Self:
@@ -100,6 +108,20 @@ class Store:
         engine = self._writer.execution_options(**{_WAIT: wait})
         with Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def refuse_another(self) -> None:
+        """Raises StoreGoneError where the store's file is not the one any more that was opened,
+        which every session asks by itself."""
+        if self._presence is not None:
+            self._presence.refuse_another()
+
+    def rescue(self) -> Path:
+        """Where the file of the store is gone (StoreGoneError), copy what it held into a new one
+        beside its place, and be the store of that; its path. Raises OSError and sqlite3.Error."""
+        # The identity stays the one that it had: this process is known by it elsewhere.
+        target = rescue(self.engine, Path(self.place))
+        self._use(engine_for(str(target)))
+        return target
 
     def close(self) -> None:
         self.engine.dispose()

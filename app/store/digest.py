@@ -83,12 +83,12 @@ class Digest:
         # Those of answers, or of the texts that SFT learns.
         self.tokens += tally.tokens + int(number(told.values.get("sft/tokens", 0)) or 0)
         self.watch.add(told.update, told.values)
-        reward = told.values.get("reward/mean")
-        self.sparkline.add(told.update, told.values.get(self._headline))
+        figure = told.values.get(self._headline)
+        self.sparkline.add(told.update, figure)
         run = {
             "completed": self.completed,
             "steps": self.steps,
-            "last_reward": None if reward is None else number(reward),
+            "last_reward": None if figure is None else number(figure),
             "seconds_per_update": self._pace(told),
             "sparkline": self.sparkline.points(),
             "findings": self.findings(),

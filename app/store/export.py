@@ -27,16 +27,16 @@ def metrics_csv(store: Store, run_id: int) -> Iterator[str]:
     with store.read() as session:
         names = _names(session, run_id)
     yield csv_line(["kind", "update", "time", "steps", "tokens", *names])
-    for update, values in _updates(store, run_id):
+    for update, values in each_update(store, run_id):
         numbers = ["" if values.get(name) is None else repr(values[name]) for name in names]
-        when = _time(update.at)
+        when = time_of(update.at)
         yield csv_line([update.kind, update.update, when, update.steps, update.tokens, *numbers])
 
 
 def metrics_jsonl(store: Store, run_id: int) -> Iterator[str]:
     """The records of updates and evaluations in the shape of ``observe.jsonl``. How long an
     evaluation took is not kept: its ``timing/*`` would stand beside those of the update."""
-    for update, values in _updates(store, run_id):
+    for update, values in each_update(store, run_id):
         yield json_line(_update_record(update, values))
 
 
@@ -59,10 +59,11 @@ def records_jsonl(store: Store, run_id: int) -> Iterator[str]:
         "model": run.model,
         "params": run.params,
         "resumed_from_update": None,
+        "run_id": run.uuid,
     }
     yield json_line(_record("run", run.started_at or run.created_at, body))
     known: set[int] = set()
-    for update, values in _updates(store, run_id):
+    for update, values in each_update(store, run_id):
         yield from _answers(store, run_id, update, known)
         yield json_line(_update_record(update, values))
 
@@ -76,8 +77,9 @@ def _names(session: Session, run_id: int) -> list[str]:
     )
 
 
-def _updates(store: Store, run_id: int) -> Iterator[tuple[Update, dict[str, float | None]]]:
-    """In the order in which they ended: an evaluation comes after its update."""
+def each_update(store: Store, run_id: int) -> Iterator[tuple[Update, dict[str, float | None]]]:
+    """The updates and evaluations that count, with their metrics, in the order in which they ended:
+    an evaluation comes after its update."""
     last = 0
     while True:
         with store.read() as session:
@@ -188,8 +190,9 @@ def _update_record(update: Update, values: dict[str, float | None]) -> Record:
 
 
 def _record(kind: str, at: float, body: Record) -> Record:
-    return {"v": VERSION, "time": _time(at), "type": kind} | body
+    return {"v": VERSION, "time": time_of(at), "type": kind} | body
 
 
-def _time(at: float) -> str:
+def time_of(at: float) -> str:
+    """Unix seconds as records have them: UTC, ISO 8601."""
     return datetime.fromtimestamp(at, UTC).isoformat()

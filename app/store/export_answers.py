@@ -19,13 +19,13 @@ _COLUMNS = (
 def answers_csv(
     store: Store,
     run_id: int,
-    kind: Kind,
+    kind: Kind | None,
     filters: Filters,
     update: int | None = None,
     group: int | None = None,
 ) -> Iterator[str]:
     """A row for each answer that passes ``filters``, in the order in which they were written: of
-    one group, of one update, or (None) of all of the run."""
+    one group, of one update, or (None) of all of the run; of one kind, or (None) of both."""
     yield csv_line(_COLUMNS)
     for record in _records(store, run_id, kind, filters, update, group):
         yield csv_line([record[name] for name in _COLUMNS])
@@ -34,7 +34,7 @@ def answers_csv(
 def answers_jsonl(
     store: Store,
     run_id: int,
-    kind: Kind,
+    kind: Kind | None,
     filters: Filters,
     update: int | None = None,
     group: int | None = None,
@@ -47,7 +47,7 @@ def answers_jsonl(
 def _records(
     store: Store,
     run_id: int,
-    kind: Kind,
+    kind: Kind | None,
     filters: Filters,
     update: int | None,
     group: int | None,

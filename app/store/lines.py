@@ -11,7 +11,8 @@ from typing import Any
 
 Record = dict[str, Any]
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The last four are the wide forms of the first, which some spreadsheets read alike."""
 
 
 def json_line(record: Record) -> str:

@@ -64,6 +64,9 @@ class Run(Base):
     algorithm: Mapped[str]
     model: Mapped[str]
     """File name of the base model."""
+    uuid: Mapped[str] = mapped_column(default="")
+    """A name that it keeps through all its segments, and that its checkpoints have too; empty until
+    it has started, and where it started before there was one."""
     source: Mapped[str]
     """``browser`` or ``terminal``: who started it."""
     status: Mapped[str]
@@ -88,6 +91,7 @@ class Run(Base):
     stage_done: Mapped[int] = mapped_column(default=0)
     stage_total: Mapped[int] = mapped_column(default=0)
     last_reward: Mapped[float | None]
+    """The last mean reward; with SFT the last loss."""
     last_evaluation: Mapped[float | None]
     """Mean reward on held-out prompts; with SFT the loss on held-out texts."""
     seconds_per_update: Mapped[float | None]
@@ -295,8 +299,8 @@ class Event(Base):
 
 
 class Artifact(Base):
-    """A file that the run left: ``kind`` is adapter, checkpoint, observe or config. An adapter
-    and a checkpoint have the ``update`` that they are of."""
+    """A file that the run left: ``kind`` is model, adapter, checkpoint, observe or config. The
+    first three have the ``update`` that they are of."""
 
     __tablename__ = "artifacts"
     __table_args__ = (UniqueConstraint("run_id", "path"),)

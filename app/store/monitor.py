@@ -17,6 +17,7 @@ from app.store.models import Run
 from app.store.registry import look_at_model
 from app.store.segments import begin
 from app.store.writer import Writer
+from app.text import counted
 from trainer.health.resolve import lookup
 from trainer.monitor import (
     Event,
@@ -40,14 +41,14 @@ class StoreMonitor:
     Where the database cannot be written to for long, rows are lost, counted in ``runs.lost`` and
     told to ``notify``; training goes on.
 
-    ``run_id`` is the run's row, or what finds it once the run really starts. ``notify`` takes a
-    line for the person who waits, on the trainer's thread.
+    ``run_id`` is the run's row, or what finds it from what is told when the run really starts.
+    ``notify`` takes a line for the person who waits, on the trainer's thread.
     """
 
     def __init__(
         self,
         store: Store,
-        run_id: int | Callable[[], int],
+        run_id: int | Callable[[RunInfo], int],
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._run_id, self._notify = store, run_id, notify
@@ -61,7 +62,7 @@ class StoreMonitor:
     def run_started(self, info: RunInfo) -> None:
         """Raises StoreError where the run cannot be entered in the store."""
         try:
-            run_id = self._run_id if isinstance(self._run_id, int) else self._run_id()
+            run_id = self._run_id if isinstance(self._run_id, int) else self._run_id(info)
             begun = begin(self._store, run_id, info)
         except DBAPIError as error:
             raise StoreError(
@@ -119,12 +120,13 @@ class StoreMonitor:
         if not self._inbox.wait_until_settled(_END_SECONDS):
             writer.give_up()
         self.abandon()
+        self._tell_news()
         if not writer.is_alive():
             self._keep_files(outcome)
         if self._inbox.lost:
             self._notify(
-                f"{self._inbox.lost} rows of this run could not be stored in {self._store.place}"
-                + (f" ({writer.failure})." if writer.failure else ".")
+                f"{counted(self._inbox.lost, 'row')} of this run could not be stored in "
+                f"{self._store.place}" + (f" ({writer.failure})." if writer.failure else ".")
             )
 
     def abandon(self) -> None:
@@ -136,6 +138,7 @@ class StoreMonitor:
             self._writer.join(_END_SECONDS)
 
     def should_stop(self) -> bool:
+        self._tell_news()
         if self._writer is None or not self._writer.stop_asked:
             return False
         if not self._stop_told:
@@ -157,6 +160,10 @@ class StoreMonitor:
             patience = _FAILING_SECONDS if self._writer.failing else _SETTLE_SECONDS
             self._inbox.wait_until_settled(patience)
 
+    def _tell_news(self) -> None:
+        while self._writer is not None and self._writer.news:
+            self._notify(self._writer.news.popleft())
+
     def _groups(
         self, update: int, kind: Kind, groups: Sequence[GroupRecord], *, with_text: bool
     ) -> None:
@@ -170,7 +177,15 @@ class StoreMonitor:
             with self._store.read() as session:
                 run = session.get(Run, self._artifacts.run_id)
             if run is not None:
-                adapter = Path(outcome.output) if outcome.output else None
-                self._artifacts.note_all(Path(run.config_path), adapter, outcome.updates)
+                # Where the output is a merged model, the adapter is named beside it.
+                merged, adapter = (
+                    (outcome.output, outcome.adapter) if outcome.adapter else (None, outcome.output)
+                )
+                self._artifacts.note_all(
+                    Path(run.config_path),
+                    outcome.updates,
+                    adapter=Path(adapter) if adapter else None,
+                    model=Path(merged) if merged else None,
+                )
         except DBAPIError as error:
             self._notify(f"The run's files are not listed in the store: {reason(error)}.")

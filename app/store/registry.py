@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.store.alive import identity, is_alive
 from app.store.database import Store
@@ -18,14 +19,15 @@ from app.store.unfinished import close_run
 from app.store.values import text
 from trainer.checkpoint.identity import digest
 from trainer.config import RunConfig
+from trainer.monitor import RunInfo
 
 _DIED = "Its process ended without a word: it was killed, or the machine went down."
 
 
-def register(store: Store, config: RunConfig, *, resumed: bool = False) -> int:
-    """Enter a run that this process makes for a terminal; its row's id. A resumed one goes on in
-    the newest row with the same configuration file and output, if its process is gone. Raises
-    DBAPIError."""
+def register(store: Store, config: RunConfig, info: RunInfo) -> int:
+    """Enter a run that this process makes for a terminal; its row's id. One that goes on does so in
+    its own row, if its process is gone: the one with its name and output or, of a run that had no
+    name yet, the newest with the same configuration file and output. Raises DBAPIError."""
     now = time.time()
     values = {
         "source": "terminal",
@@ -37,14 +39,7 @@ def register(store: Store, config: RunConfig, *, resumed: bool = False) -> int:
         **identity(),
     }
     with store.write() as session:
-        run = None
-        if resumed:
-            same = (
-                Run.config_path == str(config.source),
-                Run.output == _output(config),
-                Run.status != DELETING,
-            )
-            run = session.scalars(select(Run).where(*same).order_by(Run.id.desc()).limit(1)).first()
+        run = _own_row(session, config, info)
         if run is None or (run.status in ACTIVE and is_alive(run)):
             run = new_run(now)
             session.add(run)
@@ -56,6 +51,19 @@ def register(store: Store, config: RunConfig, *, resumed: bool = False) -> int:
         fill_from_config(run, config)
         session.flush()
         return run.id
+
+
+def _own_row(session: Session, config: RunConfig, info: RunInfo) -> Run | None:
+    if info.resumed_from_update is None:
+        return None
+    named = Run.uuid == info.run_id
+    unnamed = (Run.uuid == "") & (Run.config_path == str(config.source))
+    return session.scalars(
+        select(Run)
+        .where(named | unnamed, Run.output == _output(config), Run.status != DELETING)
+        .order_by((Run.uuid == "").asc(), Run.id.desc())
+        .limit(1)
+    ).first()
 
 
 def new_run(now: float) -> Run:

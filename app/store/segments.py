@@ -14,7 +14,7 @@ from app.store.alive import identity, own_start
 from app.store.database import Store
 from app.store.digest import Digest
 from app.store.errors import StoreError
-from app.store.models import Metric, MetricName, Request, Run, Segment, Update
+from app.store.models import Event, Metric, MetricName, Request, Run, Segment, Update
 from app.store.provenance import provenance
 from app.store.unfinished import Place
 from app.store.values import plain, text
@@ -71,9 +71,28 @@ def begin(store: Store, run_id: int, info: RunInfo) -> Begun:
         )
         session.add(segment)
         session.flush()
+        if number is not None:
+            session.add(_gone_on(segment))
         _fill(run, info, digest, now)
         run.provenance = origin
         return Begun(Place(run_id, segment.id), digest, run.lost, origin)
+
+
+def _gone_on(segment: Segment) -> Event:
+    """The journal's line of a run that had begun before."""
+    update = segment.resumed_from
+    return Event(
+        run_id=segment.run_id,
+        segment_id=segment.id,
+        at=segment.started_at,
+        level="info",
+        code="resumed",
+        message="The run begins again."
+        if update is None
+        else f"The run goes on after update {update}.",
+        update=update,
+        data={},
+    )
 
 
 def _run(store: Store, run_id: int) -> Run:
@@ -95,6 +114,7 @@ def _forget_requests(session: Session, run: Run, now: float) -> None:
 
 
 def _fill(run: Run, info: RunInfo, digest: Digest, now: float) -> None:
+    run.uuid = info.run_id
     run.name, run.algorithm = text(info.name), info.algorithm
     run.model, run.output = text(Path(info.model).name), text(info.output)
     run.params, run.facts = plain(info.params), plain(info.facts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import get_args
 
@@ -15,8 +17,10 @@ from app.store.digest import Digest
 from app.store.inbox import EventTold, Inbox, Told
 from app.store.insert import Ids, update_run, write_rows
 from app.store.models import Request, Run
+from app.store.presence import StoreGoneError
 from app.store.rows import Row, Rows
 from app.store.unfinished import Place
+from app.text import counted
 from trainer.monitor import Event, Stage
 from trainer.monitor import Request as Wish
 
@@ -25,6 +29,10 @@ _PROGRESS_SECONDS = 0.3
 _HEARTBEAT_SECONDS = 2.0
 _ASK_SECONDS = 0.4
 _LOCK_SECONDS = 1.0
+_LOCK_MATTERS_SECONDS = 10.0
+"""A lock that is held longer is worth a word."""
+_RESCUE_SECONDS = 30.0
+"""Between attempts: a copy may take long, and a disk that has no room for it has none soon."""
 _ROWS_AT_ONCE = 5000
 _BYTES_AT_ONCE = 4 << 20
 _PAUSES = (0.1, 0.2, 0.5, 1.0)
@@ -47,9 +55,11 @@ class Writer(threading.Thread):
         self.progress: tuple[Stage, int, int] | None = None
         self.stop_asked = False
         self.failure = ""
+        """Why rows were lost, as the database says it."""
         self.failing = False
         """Whether the last attempt failed, and is made again."""
-        """Why rows were lost, as the database says it."""
+        self.news: deque[str] = deque()
+        """What the person who waits is to hear."""
         self.on_checkpoint: Callable[[float], None] = lambda _: None
         """Lists the checkpoints; it is given the seconds that it may wait for other writers."""
         self._store, self._place, self._inbox, self._digest = store, place, inbox, digest
@@ -63,6 +73,9 @@ class Writer(threading.Thread):
         self._list_due = False
         self._asked: set[str] = set()
         self._asking = threading.Lock()
+        self._next_rescue = 0.0
+        self._in_trouble = False
+        self._trouble_since = 0.0
 
     def run(self) -> None:
         while True:
@@ -111,7 +124,10 @@ class Writer(threading.Thread):
             try:
                 self._write(batch)
             except _MAY_PASS as error:
-                self.failure, self.failing = reason(error), True
+                self.failing = True
+                self._meet(error)
+                if isinstance(error, StoreGoneError) and self._rescue():
+                    continue
                 if last:
                     return False
                 self._gave_up.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
@@ -123,6 +139,7 @@ class Writer(threading.Thread):
                 return True
             else:
                 self.failing = False
+                self._end_trouble()
                 return True
 
     def _one_by_one(self, batch: Sequence[Rows]) -> bool:
@@ -158,7 +175,7 @@ class Writer(threading.Thread):
         self._next_beat = time.monotonic() + _HEARTBEAT_SECONDS
 
     def _loss(self, lost: int) -> Rows:
-        words = f"{lost} rows could not be stored; training went on."
+        words = f"{counted(lost, 'row')} could not be stored; training went on."
         if self.failure:
             words += f" The database said: {self.failure}."
         event = Event("warning", "store_loss", words, data={"rows": lost})
@@ -184,8 +201,71 @@ class Writer(threading.Thread):
             if self._list_due:
                 self.on_checkpoint(_LOCK_SECONDS)
                 self._list_due = False
+        except StoreGoneError:
+            self._rescue()
         except Exception as error:  # noqa: BLE001  the next turn does it again
-            self.failure = reason(error)
+            self._meet(error)
+        else:
+            if not self.failing:
+                self._end_trouble()
+
+    def _meet(self, error: Exception) -> None:
+        """The database cannot be written to. Said once when it begins: at once or, where another
+        program only holds a lock, when that takes long."""
+        self.failure, now = reason(error), time.monotonic()
+        self._trouble_since = self._trouble_since or now
+        short = "lock" in self.failure and now - self._trouble_since < _LOCK_MATTERS_SECONDS
+        if short or self._in_trouble or isinstance(error, StoreGoneError):
+            return
+        self._in_trouble = True
+        self._tell(
+            "store_failing",
+            f"The store {self._store.place} cannot be written to ({self.failure}). Training goes "
+            "on, and what comes waits in memory until it can be; when that is full, answers are "
+            "lost to the store. Make room there, or mend what keeps it.",
+        )
+
+    def _end_trouble(self) -> None:
+        self._trouble_since = 0.0
+        if not self._in_trouble:
+            return
+        self._in_trouble = False
+        lost = self._inbox.lost
+        words = f"{lost} rows have been lost so far" if lost else "nothing was lost"
+        place = self._store.place
+        self._tell("store_again", f"The store {place} can be written to again: {words}.")
+
+    def _rescue(self) -> bool:
+        """The store's file is gone: go on in a copy of it, which is told; whether there is one."""
+        if time.monotonic() < self._next_rescue:
+            return False
+        self._next_rescue = time.monotonic() + _RESCUE_SECONDS
+        place = self._store.place
+        gone = f"The store {place} was deleted, renamed or replaced while this run wrote into it"
+        try:
+            saved = self._store.rescue()
+        except (OSError, sqlite3.Error, DBAPIError) as error:
+            why = reason(error) if isinstance(error, OSError | DBAPIError) else str(error)
+            if not self._in_trouble:
+                self._in_trouble = True
+                self._tell(
+                    "store_failing",
+                    f"{gone}, and a copy beside it cannot be made ({why}). Training goes on; make "
+                    "room there, or what comes from here on is lost to the store.",
+                )
+            return False
+        words = (
+            f"{gone}. All that it held is in {saved} now, and the run is recorded there from here "
+            f"on: look at it with --store {saved}, or move that file to the old place when the run "
+            "has ended."
+        )
+        self._tell("store_gone", words)
+        return True
+
+    def _tell(self, code: str, words: str) -> None:
+        """To the person who waits, and to the journal as soon as that can be written."""
+        self.news.append(words)
+        self._inbox.put(EventTold(time.time(), Event("warning", code, words)))
 
     def _ask(self) -> None:
         """Look for requests. They count as handled once they are seen here: nothing that ends this

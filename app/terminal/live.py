@@ -54,7 +54,7 @@ class LivePrinter:
         title = Text.assemble(
             ("retrograd ", "bold cyan"),
             (text.neutralise(info.name), "bold"),
-            (f"  {info.algorithm.upper()}, {info.updates} updates", "dim"),
+            (f"  {info.algorithm.upper()}, {text.counted(info.updates, 'update')}", "dim"),
         )
         self._console.print()
         self._console.print(Padding(title, (0, 1)))

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol, TextIO
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
 from app.terminal.live import LivePrinter
 from app.terminal.plain import PlainPrinter
 from app.terminal.samples import Sample, choose, is_due
-from app.terminal.summary import Summary, summarise
+from app.terminal.summary import Leads, Summary, summarise
 from trainer.closing import Closing
 from trainer.monitor import (
     Event,
@@ -43,19 +42,19 @@ class TerminalMonitor(SilentMonitor, Closing):
     """Bars and aligned rows on a terminal; one self-contained line an update elsewhere, and where
     ``NO_COLOR`` is set or ``TERM`` is ``dumb``.
 
-    ``observe_file`` is named at the end. Leaving the ``with`` block gives the terminal back,
-    however the run ended.
+    ``leads`` are asked for at the end, and named there. Leaving the ``with`` block gives the
+    terminal back, however the run ended.
     """
 
     def __init__(
         self,
         stream: TextIO | None = None,
         *,
-        observe_file: Path | None = None,
+        leads: Callable[[], Leads] = Leads,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._printer = choose_printer(stream if stream is not None else sys.stderr)
-        self._observe_file = observe_file
+        self._leads = leads
         self._clock = clock
         self._history: RunHistory | None = None
         self._groups: tuple[int, Sequence[GroupRecord]] = (0, ())
@@ -98,7 +97,7 @@ class TerminalMonitor(SilentMonitor, Closing):
         self._printer.happened(event)
 
     def run_finished(self, outcome: Outcome) -> None:
-        self._printer.finished(summarise(self._running(), outcome, self._observe_file))
+        self._printer.finished(summarise(self._running(), outcome, self._leads()))
 
     def _running(self) -> RunHistory:
         if self._history is None:

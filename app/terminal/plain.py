@@ -25,7 +25,7 @@ class PlainPrinter:
     def started(self, history: RunHistory) -> None:
         info = history.info
         name = text.neutralise(info.name)
-        self._say(f"run {name}: {info.algorithm.upper()}, {info.updates} updates")
+        self._say(f"run {name}: {info.algorithm.upper()}, {text.counted(info.updates, 'update')}")
         for key, value in info.facts.items():
             self._say(f"  {text.neutralise(key)}: {text.neutralise(value)}")
         self._fields = fields_of(info)
@@ -71,7 +71,7 @@ def evaluation_line(row: EvaluationRow) -> str:
     when = f"after update {row.update}" if row.update else "before the first update"
     change = "" if row.change is None else f" ({text.signed(row.change)})"
     noun = "prompt" if row.of == "reward" else "text"
-    many = f"1 {noun}" if row.count == 1 else f"{row.count} {noun}s"
+    many = text.counted(row.count, noun)
     return f"held-out {row.of} {when}: {text.score(row.figure)}{change}, {many}"
 
 

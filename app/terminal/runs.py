@@ -16,7 +16,7 @@ from rich.text import Text
 from app.rows import print_rows
 from app.store.queries.runs import last_figure
 from app.store.status import OPEN, seconds_taken
-from app.text import duration, neutralise, one_line, score, size
+from app.text import counted, duration, neutralise, one_line, score, size
 from trainer.health.headline import headline_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _GAP = "  "
 _LINE_CELLS = 12
 _MODEL_CELLS = 28
 _NAME_CELLS = 16
-_STYLES = {
+STYLES = {
     "running": "green",
     "starting": "green",
     "stopping": "yellow",
@@ -94,7 +94,7 @@ def print_list(runs: Sequence[RunRow], console: Console, now: float | None = Non
     console.print(table)
 
 
-def _brief(seconds: float) -> str:
+def brief(seconds: float) -> str:
     """``42s``, ``3m 05s``, ``2h 10m``, ``3d 04h``."""
     total = round(seconds)
     if total < 60:
@@ -113,11 +113,11 @@ def _cells(run: RunRow, now: float, left_out: Container[str]) -> dict[str, Text]
         "name": Text(neutralise(run.name), "bold"),
         "algorithm": Text(run.algorithm, "dim"),
         "model": Text(one_line(run.model, _MODEL_CELLS), "dim"),
-        "status": Text(run.status, _STYLES.get(run.status, "")),
+        "status": Text(run.status, STYLES.get(run.status, "")),
         "update": Text(f"{run.completed}/{run.planned}" if run.planned else ""),
         "line": Text(bars(run.sparkline, _LINE_CELLS), "cyan"),
         "last": Text("" if run.last is None else score(run.last)),
-        "time": Text("" if taken is None else _brief(taken)),
+        "time": Text("" if taken is None else brief(taken)),
     }
     return {name: cell for name, cell in cells.items() if name not in left_out}
 
@@ -131,7 +131,7 @@ def print_run(
 ) -> None:
     """Status, facts, the last numbers beside their healthy bands, and what is wrong with them."""
     title = Text(f"{run.id}  ", "dim").append(neutralise(run.name), "bold")
-    console.print(title.append(f"  {run.status}", _STYLES.get(run.status, "")))
+    console.print(title.append(f"  {run.status}", STYLES.get(run.status, "")))
     print_rows([(Text(k, "dim"), Text(v)) for k, v in _facts(run, now or time.time())])
     if values:
         console.print()
@@ -173,7 +173,7 @@ def _facts(run: Run, now: float) -> Iterator[tuple[str, str]]:
     if run.message:
         yield "outcome", neutralise(run.message, keep_newlines=True)
     if run.lost:
-        yield "lost", f"{run.lost} rows could not be stored"
+        yield "lost", f"{counted(run.lost, 'row')} could not be stored"
     for name, value in run.facts.items():
         yield neutralise(name), neutralise(str(value))
     yield "config", neutralise(run.config_path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.terminal.history import EvaluationRow, RunHistory
-from app.text import duration, neutralise, score, signed, size
+from app.text import counted, duration, neutralise, score, signed, size
 from trainer.monitor import Outcome, RunInfo
 
 SummaryRow = tuple[str, str]
@@ -25,37 +25,49 @@ class Summary:
     health: Sequence[str]
 
 
-def summarise(history: RunHistory, outcome: Outcome, observe_file: Path | None) -> Summary:
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """Where else a run can be read, and the command that goes on with it where it did not end:
+    ``observe_file`` holds its records, ``board`` is its folder for TensorBoard."""
+
+    observe_file: Path | None = None
+    board: Path | None = None
+    again: str = ""
+
+
+def summarise(history: RunHistory, outcome: Outcome, leads: Leads) -> Summary:
     return Summary(
         headline(history, outcome),
-        summary_rows(history, outcome, observe_file),
+        summary_rows(history, outcome, leads),
         [neutralise(finding.message) for finding in outcome.findings],
     )
 
 
 def headline(history: RunHistory, outcome: Outcome) -> str:
     verb = {"completed": "Finished", "stopped": "Stopped after", "failed": "Failed after"}
-    count = f"{outcome.updates} of {history.info.updates} updates in {duration(history.elapsed)}"
-    return f"{verb[outcome.status]} {count}."
+    planned = counted(history.info.updates, "update")
+    return f"{verb[outcome.status]} {outcome.updates} of {planned} in {duration(history.elapsed)}."
 
 
-def summary_rows(
-    history: RunHistory, outcome: Outcome, observe_file: Path | None
-) -> list[SummaryRow]:
+def summary_rows(history: RunHistory, outcome: Outcome, leads: Leads) -> list[SummaryRow]:
     rows = [_followed(history)] if history.figures else []
     if history.evaluations:
         rows.append(_held_out(history.evaluations))
-    if outcome.output is None:
+    if outcome.output is None and outcome.adapter is None:
         # Why a run failed is the command's to say, where it ends with an error.
         why = f": {neutralise(outcome.message)}" if outcome.status != "failed" else ""
         rows.append(("result", f"none was written{why}"))
     else:
-        rows += _result(history.info, Path(outcome.output))
-    if observe_file is not None:
-        rows.append(("records", shown_path(observe_file)))
+        rows += _results(history.info, outcome)
+    if leads.observe_file is not None:
+        rows.append(("records", shown_path(leads.observe_file)))
+    if leads.board is not None:
+        where = shlex.quote(shown_path(leads.board))
+        rows.append(("tensorboard", f"tensorboard --logdir {where}"))
     if history.checkpoint is not None and outcome.status != "completed":
         rows.append(("checkpoint", shown_path(Path(history.checkpoint))))
-        rows.append(("go on", "retrograd train … --resume"))
+        if leads.again:
+            rows.append(("go on", neutralise(leads.again)))
     return rows
 
 
@@ -89,14 +101,24 @@ def _held_out(evaluations: Sequence[EvaluationRow]) -> SummaryRow:
     return title, f"{change}; best {score(best.figure)} {where}"
 
 
-def _result(info: RunInfo, output: Path) -> list[SummaryRow]:
-    weighs = f" ({size(output.stat().st_size)})" if output.is_file() else ""
-    where = shlex.quote(shown_path(output))
-    if _kind(info.params) == "model":
-        return [("model", shown_path(output) + weighs), ("use it", f"llama-cli -m {where}")]
+def _results(info: RunInfo, outcome: Outcome) -> list[SummaryRow]:
+    """The adapter and its use; or the merged model and its use, with the adapter beside it."""
+    wants_model = _kind(info.params) == "model"
+    kept = outcome.adapter if wants_model else outcome.output
+    adapter = [("adapter", _weighed(Path(kept)))] if kept is not None else []
+    if wants_model and outcome.output is not None:
+        model = Path(outcome.output)
+        use = f"llama-cli -m {shlex.quote(shown_path(model))}"
+        return [("model", _weighed(model)), *adapter, ("use it", use)]
+    assert kept is not None
+    missing = [("model", "none was written; the adapter is whole")] if wants_model else []
     base = shlex.quote(shown_path(Path(info.model)))
-    use = f"llama-cli -m {base} --lora {where}"
-    return [("adapter", shown_path(output) + weighs), ("use it", use)]
+    use = f"llama-cli -m {base} --lora {shlex.quote(shown_path(Path(kept)))}"
+    return [*missing, *adapter, ("use it", use)]
+
+
+def _weighed(path: Path) -> str:
+    return shown_path(path) + (f" ({size(path.stat().st_size)})" if path.is_file() else "")
 
 
 def _kind(params: Mapping[str, object]) -> object:

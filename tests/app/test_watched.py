@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+import subprocess
+from contextlib import closing, suppress
 
 import pytest
-from small_runs import SMALL, rewards, write_run
+from small_runs import SMALL, Recorder, rewards, write_run
 from sqlalchemy import select
-from told_runs import the_run
+from told_runs import enter, the_run
 
 from app.store.database import Store
 from app.store.models import Answer, Artifact, Metric, MetricName, Segment, Update
+from app.store.models import Event as Journal
+from app.store.monitor import StoreMonitor
 from app.store.visible import visible_in
 from app.watched import run_watched
+from trainer.checkpoint.file import read
 from trainer.errors import ConfigError
+from trainer.monitor import CompositeMonitor, JsonlMonitor
 from trainer.resume import checkpoint_folder
+from trainer.run import run
 
 MIXED = rewards((0.0, 1.0, 0.5, 0.25))
 
@@ -101,3 +107,73 @@ def test_the_command_keeps_its_run_where_the_environment_says(
     assert (run.status, run.completed) == ("completed", 1)
     assert run.provenance["command"].endswith(f"retrograd train {config.source}")
     assert len(run.provenance["base model"]) == 64
+
+
+# -- a disk that is full for a while ---------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own with room for eight megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system of one's own may not be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+class Filling(Recorder):
+    """Fills the disk after the second update, and makes room again after the fifth."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.filler = place / "filler"
+
+    def metrics(self, update, status, values):
+        super().metrics(update, status, values)
+        if update == 2:
+            with self.filler.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+        elif update == 5:
+            self.filler.unlink()
+
+
+def test_a_disk_that_is_full_for_a_while_is_told_and_costs_no_update(
+    small_disk, tmp_path, random_llama
+):
+    changes = {
+        "grpo.updates": 8,
+        "output.path": str(tmp_path / "adapter.gguf"),
+        "checkpoint.every_steps": 1,
+        "checkpoint.directory": str(small_disk / "saved"),
+        "observe.directory": str(small_disk / "seen"),
+    }
+    config = write_run(tmp_path / "run", random_llama(**SMALL), MIXED, changes)
+    said: list[str] = []
+    filling = Filling(small_disk)
+    with closing(Store.open(str(small_disk / "store.db"))) as store:
+        kept = StoreMonitor(store, enter(store, tmp_path), said.append)
+        records = JsonlMonitor(small_disk / "seen")
+        outcome = run(config, CompositeMonitor([records, kept, filling]))
+        assert outcome.status == "completed"
+        row = the_run(store, kept.run_id)
+        assert (row.status, row.completed, row.lost) == ("completed", 8, 0)
+        with store.read() as session:
+            codes = session.scalars(select(Journal.code)).all()
+    assert len(said) == 2
+    assert "cannot be written to" in said[0]
+    assert said[1].endswith("can be written to again: nothing was lost.")
+    for code in ("store_failing", "store_again", "monitor_failed", "monitor_again"):
+        assert codes.count(code) == 1, code
+    [(level, words)] = [
+        (e.level, e.message) for e in filling.events if "could not be written" in e.message
+    ]
+    assert level == "error"
+    assert f"could not be written to {small_disk / 'saved'}: No space left on device. Make" in words
+    assert "until then the newest one is that of update" in words
+    for path in (small_disk / "saved").glob("*.ckpt"):
+        assert read(path)["update"]
+    assert {p.name for p in (small_disk / "saved").iterdir()} >= {"update-000008.ckpt"}

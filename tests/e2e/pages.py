@@ -32,7 +32,17 @@ PAGES = (
     "/runs/{run}/delete",
     "/compare",
     "/compare?run={run}&run={other}",
+    "/chat",
+    "/chat?run={run}",
 )
+OF_EACH_KIND = (
+    "/runs/{run}",
+    "/runs/{run}/metrics",
+    "/runs/{run}/trajectories",
+    "/runs/{run}/config",
+    "/runs/{run}/journal",
+)
+"""What looks different for runs of another algorithm."""
 MISSING = "/runs/999999"
 
 

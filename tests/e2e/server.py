@@ -29,6 +29,7 @@ class Server:
     folder: Path
     runs_at_once: int = 1
     port: int = 0
+    token: str = ""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,6 +57,7 @@ class Server:
             "RETROGRAD_STORE": str(self.store_path),
             _MARK: str(self.folder / "data"),
             "RETROGRAD_MAX_CONCURRENT_RUNS": str(self.runs_at_once),
+            **({"RETROGRAD_TOKEN": self.token} if self.token else {}),
         }
 
     def __post_init__(self) -> None:
@@ -149,7 +151,7 @@ class Server:
         ended = self.process.poll()
         assert ended is None, f"the server ended with {ended}:\n{self.log.read_text()[-3000:]}"
         try:
-            return httpx.get(f"{self.url}/live.json", timeout=5).status_code == 200
+            return httpx.get(f"{self.url}/live.json", timeout=5).status_code in (200, 401)
         except httpx.TransportError:
             return False
 

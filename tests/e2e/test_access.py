@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
-from e2e.pages import MISSING, PAGES, address, open_everything, visit
+from e2e.kinds_of_runs import draft_without_its_files, tell_kind, wrong_draft
+from e2e.pages import MISSING, OF_EACH_KIND, PAGES, address, open_everything, visit
 from e2e.server import Server
+from e2e.watched_page import Watch
 
 NARROW = {"width": 360, "height": 740}
 ABOUT_COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
@@ -85,3 +87,58 @@ def test_pages_without_data_are_whole(page, empty_server, tab):
     assert_fits(watch.page)
     assert serious_faults(watch.page) == []
     watch.assert_clean()
+
+
+# -- pages of other runs, and those before one -----------------------------------------------------
+
+
+def assert_readable(watch: Watch) -> None:
+    """By axe in both colour schemes, at the width of a telephone, folded and unfolded."""
+    assert_fits(watch.page)
+    open_everything(watch.page)
+    assert_fits(watch.page)
+    watch.page.emulate_media(color_scheme="light")
+    assert serious_faults(watch.page) == []
+    watch.page.emulate_media(color_scheme="dark")
+    assert serious_faults(watch.page, ABOUT_COLOURS) == []
+    watch.assert_clean()
+
+
+@pytest.fixture(scope="package", params=["grpo", "ppo", "sft"])
+def evaluated_run(server, tmp_path_factory, request):
+    return tell_kind(server, tmp_path_factory.mktemp(request.param) / "run", request.param)
+
+
+@pytest.mark.parametrize("page", OF_EACH_KIND)
+def test_a_run_of_each_algorithm_with_evaluations_is_readable_on(page, server, tab, evaluated_run):
+    watch = tab(server, viewport=NARROW)
+    visit(watch.page, page.format(run=evaluated_run))
+    assert_readable(watch)
+
+
+@pytest.mark.parametrize("made", [wrong_draft, draft_without_its_files])
+def test_a_draft_with_errors_is_readable(made, server, tab):
+    watch = tab(server, viewport=NARROW)
+    visit(watch.page, made(server))
+    expect(watch.page.get_by_role("button", name="Start")).to_be_disabled()
+    assert_readable(watch)
+
+
+@pytest.fixture(scope="package")
+def closed_server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("closed"), token="a-long-token-of-the-operator").start()
+    yield server
+    server.stop()
+
+
+def test_the_login_is_readable_also_after_a_wrong_token(closed_server, tab):
+    watch = tab(closed_server, viewport=NARROW)
+    watch.page.goto("/")
+    expect(watch.page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert_readable(watch)
+    watch.page.get_by_label("Token").fill("wrong")
+    with watch.page.expect_response(lambda answer: answer.status == 401):
+        watch.page.get_by_role("button", name="Log in").click()
+    expect(watch.page.get_by_role("alert")).to_contain_text("not the server's token")
+    assert_fits(watch.page)
+    assert serious_faults(watch.page) == []

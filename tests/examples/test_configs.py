@@ -13,6 +13,7 @@ CONFIGS = (
     "smoke_tiny_sft.toml",
     "addition/grpo.toml",
     "addition/ppo.toml",
+    "rewards/grpo.toml",
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 from small_runs import SMALL, rewards, write_run, write_texts
 
 from trainer.errors import ConfigError, DataError, ModelError, TemplateError
-from trainer.inputs import coverage, evenly_spread, read_inputs, read_text_inputs
+from trainer.inputs import coverage, read_inputs, read_text_inputs
 
 
 @pytest.fixture(scope="module")
@@ -111,22 +111,6 @@ def test_a_fault_in_the_held_out_file_is_named_with_its_line(read, tmp_path):
     with pytest.raises(DataError, match=r"held\.jsonl:2: the prompt has 43 tokens"):
         read(changes)
     assert len(read(changes | {"evaluation.max_examples": 1}).held_out) == 1
-
-
-@pytest.mark.parametrize(
-    ("count", "most", "places"),
-    [
-        (4, None, [0, 1, 2, 3]),
-        (4, 4, [0, 1, 2, 3]),
-        (4, 9, [0, 1, 2, 3]),
-        (10, 1, [0]),
-        (10, 3, [0, 3, 6]),
-        (10, 4, [0, 2, 5, 7]),
-        (3, 2, [0, 1]),
-    ],
-)
-def test_even_places_in_a_file(count, most, places):
-    assert evenly_spread(count, most) == places
 
 
 LARGE = "ü" * 620_000

@@ -23,6 +23,7 @@ from small_runs import (
 )
 
 from trainer.checkpoint.file import read, write
+from trainer.checkpoint.head import run_of
 from trainer.config import load_config
 from trainer.errors import ConfigError
 from trainer.inputs import read_inputs
@@ -649,3 +650,74 @@ def test_what_is_handed_to_the_run(model, tmp_path):
     resumed = resume(config, inputs, tmp_path / "a.ckpt")
     assert (resumed.path, resumed.update) == (tmp_path / "a.ckpt", 1)
     assert (resumed.loop, resumed.remarks) == ({"completed": 1}, [])
+
+
+# -- whose checkpoint it is ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_runs(model, tmp_path):
+    """A run that stopped after its third update, and one of the same file that began afresh in the
+    same folder and stopped after its second."""
+    first = go(tmp_path, model, "grpo", EVERY_STEP, stop_at="metrics 3")
+    second = go(tmp_path, model, "grpo", EVERY_STEP, stop_at="metrics 2")
+    return first.info.run_id, second.info.run_id
+
+
+def test_a_run_keeps_its_name_and_one_that_begins_afresh_has_another(two_runs, tmp_path):
+    first, second = two_runs
+    assert len({first, second}) == 2
+    assert go_on(tmp_path, stop_at="metrics 3").info.run_id == second
+    assert go_on(tmp_path, stop_at="metrics 4").info.run_id == second
+
+
+def test_resuming_a_run_never_takes_anothers_checkpoint(two_runs, tmp_path):
+    first, second = two_runs
+    config = load_config(tmp_path / "run.toml")
+    folder = checkpoint_folder(config)
+    with pytest.raises(ConfigError, match=r"no whole checkpoint of this run, but 2 checkpoints of"):
+        run(config, Recorder(), resume_from=folder, run_id=first)
+    rest = Recorder("metrics 3")
+    run(config, rest, resume_from=folder, run_id=second)
+    assert (rest.info.run_id, rest.info.resumed_from_update) == (second, 2)
+    assert not [e for e in rest.events if e.code == "resume"]
+
+
+def test_anothers_checkpoint_may_be_named_and_that_is_told(two_runs, tmp_path):
+    first, second = two_runs
+    config = load_config(tmp_path / "run.toml")
+    folder = checkpoint_folder(config)
+    (anothers,) = folder.glob("earlier-*/update-000003.ckpt")
+    rest = Recorder("metrics 4")
+    run(config, rest, resume_from=anothers, run_id=second)
+    assert (rest.info.run_id, rest.info.resumed_from_update) == (second, 3)
+    [told] = [e.message for e in rest.events if e.code == "resume"]
+    assert told.startswith(f"{anothers} was saved by another run with the same settings")
+    assert run_of(folder / "update-000004.ckpt") == second
+    assert run_of(anothers) == first
+
+
+def test_one_that_goes_on_with_another_output_is_a_second_run(two_runs, tmp_path):
+    config = load_config(tmp_path / "run.toml")
+    elsewhere = config.output.model_copy(update={"path": tmp_path / "other.gguf"})
+    rest = Recorder("metrics 3")
+    run(
+        config.model_copy(update={"output": elsewhere}),
+        rest,
+        resume_from=checkpoint_folder(config),
+    )
+    assert rest.info.resumed_from_update == 2
+    assert rest.info.run_id not in two_runs
+    assert [e.code for e in rest.events if "another run" in e.message] == ["resume"]
+
+
+def test_a_checkpoint_of_before_there_were_names_still_loads(two_runs, tmp_path):
+    folder = checkpoint_folder(load_config(tmp_path / "run.toml"))
+    (folder / "update-000001.ckpt").unlink()
+    path = folder / "update-000002.ckpt"
+    write(path, read(path))
+    rest = go_on(tmp_path, stop_at="metrics 3")
+    assert rest.info.resumed_from_update == 2
+    assert len(rest.info.run_id) == 32
+    assert run_of(folder / "update-000003.ckpt") == rest.info.run_id
+    assert path.exists(), "it counts among the run's own"

@@ -367,8 +367,8 @@ def test_a_target_without_a_match_is_named(model, tmp_path):
 
 
 def test_what_is_not_available_yet_is_refused(model, tmp_path):
-    config = write_run(tmp_path, model, rewards(LIVE), {"metrics.tensorboard_dir": "board"})
-    assert "metrics.tensorboard_dir is not available yet" in refusal(config, ConfigError)
+    config = write_run(tmp_path, model, rewards(LIVE), {"output.kind": "model"})
+    assert 'output.kind = "model" is not available yet' in refusal(config, ConfigError)
 
 
 def test_a_reward_command_that_is_not_there_fails_the_run_that_was_announced(model, tmp_path):

@@ -9,6 +9,7 @@ from trainer.algorithms.evaluation import Measured
 from trainer.algorithms.stopwatch import Stopwatch
 from trainer.chat.texts import Text
 from trainer.config.sft import TEXTS_PER_STEP
+from trainer.model.adapter import Adapter
 from trainer.model.learner import Learner
 from trainer.monitor.protocol import Monitor
 from trainer.rollout.continuous import RolloutStopped
@@ -28,26 +29,30 @@ class HeldOutLoss:
 
     def measure(self) -> Measured:
         watch = Stopwatch()
-        total, tokens = 0.0, sum(text.tokens for text in self.texts)
+        tokens = sum(text.tokens for text in self.texts)
         with watch("score"):
-            for start in range(0, len(self.texts), TEXTS_PER_STEP):
-                if self.monitor.should_stop():
-                    raise RolloutStopped
-                part = self.texts[start : start + TEXTS_PER_STEP]
-                total += self._sum(part)
-                self.monitor.progress("evaluate", start + len(part), len(self.texts))
+            losses = self.losses(self.learner.adapter)
         values = {
-            "eval/loss": total / tokens,
+            "eval/loss": sum(losses) / tokens,
             "eval/tokens": float(tokens),
             "eval/texts": float(len(self.texts)),
         }
         return Measured(values["eval/loss"], (), values | watch.metrics())
 
-    def _sum(self, texts: Sequence[Text]) -> float:
-        scored = self.learner.score_apart(
-            [text.prompt for text in texts],
-            [text.rest for text in texts],
-            self.learner.adapter,
-            wanted=[text.learnt for text in texts],
-        )
-        return sum(float(-one.logprobs.sum()) for one in scored)
+    def losses(self, adapter: Adapter | None) -> list[float]:
+        """Of each text the sum over its learnt tokens, in nats, under ``adapter`` (None: the base).
+        Raises RolloutStopped."""
+        losses: list[float] = []
+        for start in range(0, len(self.texts), TEXTS_PER_STEP):
+            if self.monitor.should_stop():
+                raise RolloutStopped
+            part = self.texts[start : start + TEXTS_PER_STEP]
+            scored = self.learner.score_apart(
+                [text.prompt for text in part],
+                [text.rest for text in part],
+                adapter,
+                wanted=[text.learnt for text in part],
+            )
+            losses += [float(-one.logprobs.sum()) for one in scored]
+            self.monitor.progress("evaluate", len(losses), len(self.texts))
+        return losses

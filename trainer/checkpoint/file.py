@@ -1,13 +1,12 @@
 """One checkpoint as one file: whole or recognisably not.
 
-The file is a magic word, the SHA-256 of what follows, and then torch's archive of plain values and
-tensors. It is written beside its place, forced to the disk and renamed, so that a kill at any
-moment leaves either the old file or the new one.
+The file is a head (`trainer.checkpoint.head`) and then torch's archive of plain values and tensors.
+It is written beside its place, forced to the disk and renamed, so that a kill at any moment leaves
+either the old file or the new one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import pickle
@@ -17,13 +16,12 @@ from typing import Any
 
 import torch
 
+from trainer.checkpoint.head import UNNAMED, head, split
 from trainer.errors import ConfigError
 
 State = dict[str, Any]
 """Nested dicts and lists of tensors, numbers, texts, booleans and None."""
 
-_MAGIC = b"retrograd-checkpoint/1\n"
-_DIGEST = hashlib.sha256().digest_size
 UNFINISHED = ".unfinished"
 
 
@@ -31,16 +29,15 @@ class DamagedCheckpointError(ConfigError):
     """A file that is not a whole checkpoint."""
 
 
-def write(path: Path, state: State) -> None:
-    """Put ``state`` into ``path``, replacing what is there. Raises OSError."""
+def write(path: Path, state: State, run: str = UNNAMED) -> None:
+    """Put ``state`` of ``run`` into ``path``, replacing what is there. Raises OSError."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     body = buffer.getbuffer()
     beside = path.with_name(path.name + UNFINISHED)
     try:
         with beside.open("wb") as file:
-            file.write(_MAGIC)
-            file.write(hashlib.sha256(body).digest())
+            file.write(head(run, body))
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
@@ -58,11 +55,10 @@ def read(path: Path) -> State:
         content = path.read_bytes()
     except OSError as error:
         raise DamagedCheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-    if not content.startswith(_MAGIC):
-        raise DamagedCheckpointError(f"{path}: is not a checkpoint of retrograd")
-    digest, body = content[len(_MAGIC) :][:_DIGEST], content[len(_MAGIC) + _DIGEST :]
-    if hashlib.sha256(body).digest() != digest:
-        raise DamagedCheckpointError(f"{path}: is damaged or was cut short")
+    try:
+        _, body = split(memoryview(content))
+    except ValueError as error:
+        raise DamagedCheckpointError(f"{path}: {error}") from error
     try:
         # weights_only: a checkpoint holds values, and no file may run code by being read.
         state = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.checkpoint.file import UNFINISHED, DamagedCheckpointError, State, read, write
+from trainer.checkpoint.head import ENDING, UNNAMED, by_age, run_of
 from trainer.errors import ConfigError
 
-ENDING = ".ckpt"
 BEST = "best"
 EARLIER = "earlier"
 """With the time after it, the folder in which the checkpoints of a run before are put aside."""
@@ -19,7 +19,7 @@ _SECONDS_BETWEEN = 60.0
 
 @dataclass(slots=True)
 class Store:
-    """Keeps the ``keep`` newest checkpoints of ``folder``.
+    """Keeps the ``keep`` newest checkpoints of ``run`` in ``folder``.
 
     With ``every_steps`` one is due after so many optimizer steps, otherwise after a minute.
     ``clock`` gives seconds.
@@ -28,9 +28,12 @@ class Store:
     folder: Path
     keep: int
     every_steps: int | None
+    run: str = UNNAMED
     clock: Callable[[], float] = time.monotonic
     _last_step: int = 0
-    _new: bool = True
+    _cleared: bool = False
+    _own: frozenset[str | None] = frozenset()
+    """Whose files in the folder are this run's. One that begins anew has none there yet."""
     _last_time: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -39,7 +42,8 @@ class Store:
     def start_at(self, step: int) -> None:
         """The run continues from ``step``, which is saved already."""
         self._last_step, self._last_time = step, self.clock()
-        self._new = False
+        # What is damaged, or older than ids are, is taken for its own as well.
+        self._own = frozenset((self.run, UNNAMED, None))
 
     def is_due(self, step: int) -> bool:
         if self.every_steps is not None:
@@ -51,9 +55,9 @@ class Store:
         unfinished. Raises OSError."""
         self._prepare()
         path = self.folder / f"update-{update:06d}{ENDING}"
-        write(path, state)
+        write(path, state, self.run)
         self._last_step, self._last_time = step, self.clock()
-        others = [p for p in _by_age(self.folder) if p.stem != BEST and p != path]
+        others = [p for p in by_age(self.folder) if p.stem != BEST and p != path]
         for old in [*others[self.keep - 1 :], *self.folder.glob(f"*{ENDING}{UNFINISHED}")]:
             old.unlink(missing_ok=True)
         return path
@@ -62,25 +66,30 @@ class Store:
         """Write the best checkpoint in place of the one before. Raises OSError."""
         self._prepare()
         path = self.folder / f"{BEST}{ENDING}"
-        write(path, state)
+        write(path, state, self.run)
         return path
 
     def _prepare(self) -> None:
-        """Make the folder. What an earlier run left in it is not this one's to let go, or to go on
-        from: a run that begins anew puts it aside."""
+        """Make the folder. What another run left in it is not this one's to let go, or to go on
+        from: it is put aside."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._new and (found := _by_age(self.folder)):
+        if self._cleared:
+            return
+        if others := [path for path in by_age(self.folder) if run_of(path) not in self._own]:
             aside = self.folder / time.strftime(f"{EARLIER}-%Y%m%d-%H%M%S")
             aside.mkdir(exist_ok=True)
-            for path in found:
+            for path in others:
                 path.replace(aside / path.name)
-        self._new = False
+        self._cleared = True
 
 
-def find(place: Path, on_damaged: Callable[[str], None]) -> tuple[Path, State]:
-    """The checkpoint at ``place``: the file itself, or the newest whole one of a folder.
+def find(
+    place: Path, on_remark: Callable[[str], None], run: str | None = None
+) -> tuple[Path, State]:
+    """The checkpoint at ``place``: the file itself, or the newest whole one of a folder, of ``run``
+    where that is told.
 
-    ``on_damaged`` hears of each that is passed over. Raises ConfigError when there is none.
+    ``on_remark`` hears of each that is passed over. Raises ConfigError when there is none.
     """
     if place.is_file():
         return place, read(place)
@@ -89,18 +98,28 @@ def find(place: Path, on_damaged: Callable[[str], None]) -> tuple[Path, State]:
             f"{place}: there is no such checkpoint, and no folder of checkpoints. Give one that "
             "is there; to begin from the start, leave out --resume."
         )
-    for path in _by_age(place):
+    own = by_age(place, run)
+    if others := len(by_age(place)) - len(own):
+        on_remark(f"{place}: passed over {_counted(others)} of another run.")
+    for path in own:
         try:
             return path, read(path)
         except DamagedCheckpointError as error:
-            on_damaged(f"{error}; the one before it is taken.")
+            on_remark(f"{error}; the one before it is taken.")
+    of_run = f" of this run, but {_counted(others)} of another one" if others else ""
     raise ConfigError(
-        f"{place}: holds no whole checkpoint, so the run cannot go on from there. To begin from "
-        "the start, leave out --resume."
+        f"{place}: holds no whole checkpoint{of_run}, so the run cannot go on from there. "
+        f"{_further(place)}To begin from the start, leave out --resume."
     )
 
 
-def _by_age(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, newest first."""
-    found = folder.glob(f"*{ENDING}")
-    return sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
+def _counted(number: int) -> str:
+    return f"{number} checkpoint{'s' * (number != 1)}"
+
+
+def _further(place: Path) -> str:
+    """Where checkpoints of runs before this one lie, for whoever looks for one of them."""
+    aside = sorted(place.glob(f"{EARLIER}-*"), reverse=True)
+    if not aside:
+        return ""
+    return f"Those of a run before it are in {aside[0]}: --resume takes that folder as well. "

@@ -26,11 +26,7 @@ class Unavailable:
 
 
 # The only place that decides: remove a row when its behaviour exists.
-UNAVAILABLE: tuple[Unavailable, ...] = (
-    Unavailable("output.kind", "model"),
-    Unavailable("reference"),
-    Unavailable("metrics.tensorboard_dir"),
-)
+UNAVAILABLE: tuple[Unavailable, ...] = (Unavailable("reference"),)
 
 
 def refuse_unavailable(config: RunConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo
@@ -99,7 +100,15 @@ class OutputSection(Section):
 
     kind: Literal["adapter", "model"] = "adapter"
     """`adapter` writes a LoRA that llama.cpp loads beside the base; `model` writes the base with
-    the adapter merged in, which needs no second file."""
+    the adapter merged in, in F16, which needs no second file, and keeps the adapter beside it, in
+    a file of that name ending in `.adapter.gguf`."""
+
+    @property
+    def adapter_path(self) -> Path:
+        """Where the adapter goes: the result itself, or beside the model that it is merged into."""
+        if self.kind == "adapter":
+            return self.path
+        return self.path.with_name(f"{self.path.stem}.adapter.gguf")
 
 
 class LoraSection(Section):
@@ -191,7 +200,7 @@ class MetricsSection(Section):
     """Other places that receive the metrics."""
 
     tensorboard_dir: Annotated[PathValue | None, Unset("not written")] = None
-    """A folder for TensorBoard event files."""
+    """A folder for TensorBoard; each run gets one of its own in it, with event files."""
 
 
 class ObserveSection(Section):

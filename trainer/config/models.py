@@ -90,7 +90,7 @@ class CommonConfig(Section):
     def broken_rules(self) -> Iterator[BrokenRule]:
         if self.run.algorithm != self.expected_algorithm:
             yield BrokenRule("run.algorithm", f'must be "{self.expected_algorithm}" here')
-        if self.output.path == self.model.path:
+        if self.model.path in (self.output.path, self.output.adapter_path):
             yield BrokenRule(
                 "output.path", "is the base model itself, which a run never overwrites: change it"
             )

@@ -18,7 +18,7 @@ from trainer.gguf.partial import written_whole
 from trainer.gguf.tensors import layer_shapes, weight_name
 
 AdapterDtype = Literal["f16", "f32"]
-_ENDINGS = (".lora_a", ".lora_b")
+ENDINGS = (".lora_a", ".lora_b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +41,29 @@ def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
     Raises ModelError, which names the tensor or the entry that does not fit.
     """
     file = GgufFile(path)
-    _check_kind(file, base)
+    check_kind(file, base.name)
     shapes = {
         weight_name(layer, part): shape
         for layer in range(base.layers)
         for part, shape in layer_shapes(base).items()
     }
     for name in file.tensors:
-        if not name.endswith(_ENDINGS) or name[: -len(_ENDINGS[0])] not in shapes:
+        if not name.endswith(ENDINGS) or name[: -len(ENDINGS[0])] not in shapes:
             raise ModelError(
                 f"{path}: {name} is not a factor of a matrix that is trained in this base "
                 f"(blk.0.attn_q.weight.lora_a and its like are), so the adapter cannot be gone on "
                 f"with."
             )
-    targets = tuple(name for name in shapes if {name + e for e in _ENDINGS} & file.tensors.keys())
+    targets = tuple(name for name in shapes if {name + e for e in ENDINGS} & file.tensors.keys())
     if not targets:
         raise ModelError(f"{path}: the adapter holds no factors.")
     factors: dict[str, Floats] = {}
     for name in targets:
-        factors |= _pair(file, name, shapes[name])
+        a, b = read_pair(file, name, shapes[name])
+        factors |= {name + ending: value for ending, value in zip(ENDINGS, (a, b), strict=True)}
     rank = _common_rank(file, factors)
     whole = all(file.tensors[name].type_name.lower() == "f16" for name in factors)
-    alpha = file.get("adapter.lora.alpha", float, 0.0)
-    if alpha < 0:
-        raise ModelError(f"{path}: adapter.lora.alpha is {alpha}, and has to be above 0.")
+    alpha = read_alpha(file)
     return StoredAdapter(
         rank=rank,
         alpha=alpha or float(rank),
@@ -74,7 +73,16 @@ def read_adapter(path: Path, base: Architecture) -> StoredAdapter:
     )
 
 
-def _check_kind(file: GgufFile, base: Architecture) -> None:
+def read_alpha(file: GgufFile) -> float:
+    """The alpha of an adapter, 0 where llama.cpp takes a scale of 1. Raises ModelError."""
+    alpha = file.get("adapter.lora.alpha", float, 0.0)
+    if alpha < 0:
+        raise ModelError(f"{file.path}: adapter.lora.alpha is {alpha}, and has to be above 0.")
+    return alpha
+
+
+def check_kind(file: GgufFile, architecture: str) -> None:
+    """Refuse what is no LoRA, or one of another architecture. Raises ModelError."""
     kind = file.text("general.type")
     if kind != "adapter":
         raise ModelError(
@@ -83,23 +91,24 @@ def _check_kind(file: GgufFile, base: Architecture) -> None:
         )
     if (form := file.get("adapter.type", str, "lora")) != "lora":
         raise ModelError(f"{file.path}: this is an adapter of type {form!r}, and not a LoRA.")
-    if (name := file.get("general.architecture", str)) != base.name:
+    if (name := file.get("general.architecture", str)) != architecture:
         raise ModelError(
             f"{file.path}: the adapter was made for the architecture {name!r}, and the base is "
-            f"{base.name!r}."
+            f"{architecture!r}."
         )
     if invoked := next((key for key in file.metadata if key.startswith("adapter.alora.")), None):
         raise ModelError(
-            f"{file.path}: the adapter works only after certain words ({invoked}), which cannot be "
-            f"trained."
+            f"{file.path}: the adapter works only after certain words ({invoked}), which can be "
+            f"neither trained nor merged."
         )
 
 
-def _pair(file: GgufFile, name: str, shape: tuple[int, ...]) -> dict[str, Floats]:
-    """Both factors of one tensor, whose (outputs, inputs) are the last of ``shape``."""
+def read_pair(file: GgufFile, name: str, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+    """A (rank, in) and B (out, rank) of one tensor, whose (out, in) are the last of ``shape``, with
+    the experts before that where it has several. Raises ModelError where they do not fit."""
     *experts, rows, columns = shape
-    found: dict[str, Floats] = {}
-    for ending, outer in zip(_ENDINGS, (columns, rows), strict=True):
+    found: list[Floats] = []
+    for ending, outer in zip(ENDINGS, (columns, rows), strict=True):
         key = name + ending
         if key not in file.tensors:
             raise ModelError(f"{file.path}: {key} is missing, the other half of its factors.")
@@ -107,7 +116,7 @@ def _pair(file: GgufFile, name: str, shape: tuple[int, ...]) -> dict[str, Floats
         whole = outer * math.prod(experts)
         rank = value.size // whole
         # A rank of 1 is stored without its extent of 1.
-        wanted = (*experts, *((rank, columns) if ending == _ENDINGS[0] else (rows, rank)))
+        wanted = (*experts, *((rank, columns) if ending == ENDINGS[0] else (rows, rank)))
         if value.ndim > len(shape) or (
             value.shape != wanted and not (rank == 1 and value.size == whole)
         ):
@@ -117,8 +126,9 @@ def _pair(file: GgufFile, name: str, shape: tuple[int, ...]) -> dict[str, Floats
             )
         if not np.isfinite(value).all():
             raise ModelError(f"{file.path}: {key} holds numbers that are not finite.")
-        found[key] = value.reshape(wanted)
-    return found
+        found.append(value.reshape(wanted))
+    a, b = found
+    return a, b
 
 
 def _extent(shape: tuple[int, ...]) -> str:
@@ -128,7 +138,7 @@ def _extent(shape: tuple[int, ...]) -> str:
 
 def _common_rank(file: GgufFile, factors: Mapping[str, Floats]) -> int:
     ranks = {
-        name: int(value.shape[-2 if name.endswith(_ENDINGS[0]) else -1])
+        name: int(value.shape[-2 if name.endswith(ENDINGS[0]) else -1])
         for name, value in factors.items()
     }
     first, rank = next(iter(ranks.items()))

@@ -141,17 +141,33 @@ class GgufFile:
         Raises ModelError for a type that ggml cannot turn into floats.
         """
         info = self.tensors[name]
-        if not ggml.can_dequantise(info.kind):
-            raise ModelError(
-                f"{self.path}: tensor {name} has type {info.type_name}, which cannot be turned "
-                f"into floats. Use another quantisation of this model."
-            )
+        self._check_readable(info)
         target = np.empty(info.shape, np.float32) if out is None else out
         if not (target.flags.c_contiguous and target.shape == info.shape):
             raise ValueError(f"{name}: out must be contiguous with shape {info.shape}")
         source = np.memmap(self.path, np.uint8, "r", info.offset, (info.size,))
         ggml.dequantise(info.kind, source.ctypes.data, target.ctypes.data, info.count)
         return target
+
+    def read_rows(self, name: str, start: int, stop: int) -> npt.NDArray[np.float32]:
+        """Rows ``start`` to ``stop`` of a tensor as F32 (rows, columns), those of several experts
+        being counted through. Raises ModelError as `read` does."""
+        info = self.tensors[name]
+        self._check_readable(info)
+        columns = info.shape[-1]
+        row = info.size // (info.count // columns)
+        target = np.empty((stop - start, columns), np.float32)
+        place = info.offset + start * row
+        source = np.memmap(self.path, np.uint8, "r", place, ((stop - start) * row,))
+        ggml.dequantise(info.kind, source.ctypes.data, target.ctypes.data, target.size)
+        return target
+
+    def _check_readable(self, info: TensorInfo) -> None:
+        if not ggml.can_dequantise(info.kind):
+            raise ModelError(
+                f"{self.path}: tensor {info.name} has type {info.type_name}, which cannot be "
+                f"turned into floats. Use another quantisation of this model."
+            )
 
     def type_counts(self) -> Mapping[str, int]:
         """How many tensors the file has of each type."""

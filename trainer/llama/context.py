@@ -197,6 +197,12 @@ class LlamaContext(Closing):
         with self.exclusive():
             llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
+    def truncate_sequence(self, sequence: int, length: int) -> bool:
+        """Forget what ``sequence`` holds from position ``length`` on; false where the model's kind
+        of memory cannot, and all of it has to go."""
+        with self.exclusive():
+            return bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, length, -1))
+
     def clear(self) -> None:
         """Forget every sequence."""
         with self.exclusive():

@@ -1,4 +1,5 @@
-"""The few functions of ggml that reading a GGUF file needs, bound with ctypes.
+"""The few functions of ggml that reading a GGUF file, and writing one again, need, bound with
+ctypes.
 
 llama-cpp-python ships ggml but binds only llama.h. Reading metadata and turning quantised blocks
 into floats with the same C routines that llama.cpp uses is exact by construction, and takes a
@@ -55,6 +56,12 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "gguf_get_tensor_ne": (POINTER(c_int64 * 4), (c_void_p, c_int64)),
     "gguf_get_tensor_type": (c_int, (c_void_p, c_int64)),
     "gguf_get_tensor_size": (c_size_t, (c_void_p, c_int64)),
+    "gguf_get_alignment": (c_size_t, (c_void_p,)),
+    "gguf_set_val_str": (None, (c_void_p, c_char_p, c_char_p)),
+    "gguf_set_val_u32": (None, (c_void_p, c_char_p, ctypes.c_uint32)),
+    "gguf_remove_key": (c_int64, (c_void_p, c_char_p)),
+    "gguf_set_tensor_type": (None, (c_void_p, c_char_p, c_int)),
+    "gguf_write_to_file": (c_bool, (c_void_p, c_char_p, c_bool)),
 }
 
 _SCALARS: dict[int, type[ctypes._SimpleCData[Any]]] = {

@@ -102,8 +102,10 @@ class JsonlMonitor(SilentMonitor):
             return
         try:
             _append(self.path, b"".join(map(_line, records)))
-        except OSError:
+        except OSError as error:
             self._known_prompts.clear()  # those lost here come again with their next answers
+            if error.filename is None and error.errno is not None:  # as where the disk is full
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
             raise
 
 

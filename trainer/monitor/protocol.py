@@ -21,7 +21,8 @@ Request = Literal["checkpoint", "evaluate"]
 class RunInfo:
     """What is known when a run starts. ``params`` is the resolved configuration, as JSON types;
     ``facts`` are short human lines about the model, the adapter and the machine.
-    ``resumed_from_update`` is the last update of the run that this one continues."""
+    ``resumed_from_update`` is the last update of the run that this one continues; ``run_id`` is the
+    name that the run keeps through all of them, and no other run has."""
 
     name: str
     algorithm: str
@@ -31,6 +32,7 @@ class RunInfo:
     params: Mapping[str, Any]
     facts: Mapping[str, str]
     resumed_from_update: int | None = None
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. ``output`` is the exported adapter, when there is one; ``findings`` are what
-    is wrong with the run's metrics by then, most important first."""
+    """How a run ended. ``output`` is what was written to the output's path, an adapter or a merged
+    model. ``adapter`` is the one that belongs to such a model, and is there also where merging
+    failed. ``findings`` are what is wrong with the run's metrics by then, most important first."""
 
     status: Literal["completed", "stopped", "failed"]
     updates: int
     output: str | None
     message: str
     findings: Sequence[Finding] = ()
+    adapter: str | None = None
 
 
 class Monitor(Protocol):

@@ -29,6 +29,7 @@ def run_record(info: RunInfo) -> Record:
         "model": info.model,
         "params": info.params,
         "resumed_from_update": info.resumed_from_update,
+        "run_id": info.run_id,
     }
     return _record("run", body)
 

@@ -7,6 +7,7 @@ from trainer.errors import ConfigError
 from trainer.export import check_writable
 from trainer.inputs import AnyInputs, Inputs, data_files
 from trainer.memory import micro_batch_of
+from trainer.merge.plan import check_disk, merged_bytes
 from trainer.model.passes import plan_passes
 from trainer.opening.scoring import check_reward_model
 
@@ -17,19 +18,22 @@ def check_before_run(config: RunConfig, inputs: AnyInputs) -> None:
         assert isinstance(inputs, Inputs)
         check_fanout(config, inputs)
         check_reward_model(config)
-    check_output(config)
+    check_output(config, inputs)
 
 
-def check_output(config: RunConfig) -> None:
-    """See before the run that its result has a place of its own. Raises ConfigError."""
-    path, observe = config.output.path, config.observe
-    taken = [*data_files(config).values(), config.source]
+def check_output(config: RunConfig, inputs: AnyInputs | None) -> None:
+    """See before the run that its result has a place of its own, and room. Raises ConfigError."""
+    output, observe = config.output, config.observe
+    taken = [*data_files(config).values(), config.source, config.model.path]
     if observe is not None and observe.directory is not None:
         taken.append(observe.directory / "observe.jsonl")
     try:
-        if path.resolve() in [other.resolve() for other in taken]:
-            raise ConfigError(f"{path}: the run reads or writes this file itself. Set another.")
-        check_writable(path)
+        for path in dict.fromkeys((output.path, output.adapter_path)):
+            if path.resolve() in [other.resolve() for other in taken]:
+                raise ConfigError(f"{path}: the run reads or writes this file itself. Set another.")
+            check_writable(path)
+        if output.kind == "model" and inputs is not None:
+            check_disk(merged_bytes(inputs.file, inputs.lora.targets), output.path.parent)
     except ConfigError as error:
         raise ConfigError(f"{config.where('output.path')}: {error}") from error
 

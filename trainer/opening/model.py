@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -40,17 +41,28 @@ def rollout_weights(config: RunConfig, inputs: AnyInputs) -> RolloutWeights:
     )
 
 
-def open_engine(config: RolloutConfig, inputs: Inputs, weights: RolloutWeights) -> RolloutEngine:
-    section, training = config.rollout, config.training
+def settings_of(config: RolloutConfig) -> SamplingSettings:
+    sampling = config.rollout.sampling
+    return SamplingSettings(sampling.temperature, sampling.top_p, sampling.max_new_tokens)
+
+
+def open_engine(
+    config: RolloutConfig,
+    inputs: Inputs,
+    weights: RolloutWeights,
+    *,
+    settings: SamplingSettings | None = None,
+    group_size: int | None = None,
+) -> RolloutEngine:
+    """The sampler of a run; ``settings`` and ``group_size`` stand in place of the run's own."""
+    training = config.training
     return RolloutEngine(
         weights.path,
         ctx=training.ctx,
         concurrency=concurrency_of(config, inputs),
         max_prompt_tokens=inputs.longest_prompt,
-        group_size=section.group_size,
-        settings=SamplingSettings(
-            section.sampling.temperature, section.sampling.top_p, section.sampling.max_new_tokens
-        ),
+        group_size=group_size or config.rollout.group_size,
+        settings=settings or settings_of(config),
         exact=not training.fast_sampling_context,
         threads=threads_of(config),
         # A GPU that only torch sees still trains; sampling then stays on the CPU.
@@ -59,12 +71,10 @@ def open_engine(config: RolloutConfig, inputs: Inputs, weights: RolloutWeights) 
     )
 
 
-def open_checking_engine(
-    config: SftConfig, inputs: ModelInputs, weights: RolloutWeights
-) -> RolloutEngine:
+def open_checking_engine(config: RunConfig, inputs: ModelInputs, weights: Path) -> RolloutEngine:
     """A sampler that samples nothing: llama.cpp, to compare the adapter's effect in it."""
     return RolloutEngine(
-        weights.path,
+        weights,
         ctx=2 * PROBE_TOKENS,
         concurrency=1,
         max_prompt_tokens=PROBE_TOKENS,

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import torch
+
 from trainer.agreement import Parity
 from trainer.algorithms.collect import Collector, Form
 from trainer.algorithms.episodes import form_episodes
@@ -46,9 +48,7 @@ def open_rollouts(
     monitor.progress("prepare", 0, 3)
     # First, so that a program that loads something does so while the model is made ready.
     device = choose_device(config.model.device)
-    reward = stack.enter_context(
-        open_reward(config, device, on_note=_note(monitor), on_stderr=_said(monitor))
-    )
+    reward = stack.enter_context(listened_reward(config, device, monitor))
     weights = rollout_weights(config, inputs)
     monitor.progress("prepare", 1, 3)
     engine = stack.enter_context(open_engine(config, inputs, weights))
@@ -64,6 +64,11 @@ def open_rollouts(
     monitor.event(settings_event(config, learner, weights, own))
     loop = _open_loop(config, inputs, engine, reward, learner, monitor)
     return Session(loop, adapter, parity)
+
+
+def listened_reward(config: RolloutConfig, device: torch.device, monitor: Monitor) -> RewardProgram:
+    """What scores answers; ``monitor`` hears what it has to say. Raises as `open_reward`."""
+    return open_reward(config, device, on_note=_note(monitor), on_stderr=_said(monitor))
 
 
 def open_collector(

@@ -32,7 +32,7 @@ def open_texts(
     device = choose_device(config.model.device)
     weights = rollout_weights(config, inputs)
     monitor.progress("prepare", 1, 3)
-    engine = stack.enter_context(open_checking_engine(config, inputs, weights))
+    engine = stack.enter_context(open_checking_engine(config, inputs, weights.path))
     monitor.progress("prepare", 2, 3)
     decoder = Decoder(inputs.file, device, context=config.training.ctx)
     adapter = new_adapter(config, inputs, decoder.device)

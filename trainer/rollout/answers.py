@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
+_ALMOST_NONE = 1e-9
+"""A mass that the most probable of any vocabulary's tokens has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,11 @@ class SamplingSettings:
     temperature: float
     top_p: float
     max_new_tokens: int
+
+    @classmethod
+    def greedy(cls, max_new_tokens: int) -> Self:
+        """The most probable token each time: no set of tokens is smaller than that one alone."""
+        return cls(temperature=1.0, top_p=_ALMOST_NONE, max_new_tokens=max_new_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.server.errors import error_response, wants_html
-from app.server.security.attempts import Attempts
+from app.server.security.attempts import LONGEST, Attempts
 
 SESSION_SECONDS = 7 * 24 * 3600
 _SESSIONS = 1000
@@ -61,6 +61,11 @@ class Access:
         with self._lock:
             self._ends.pop(_digest(session), None)
 
+    def still_admits(self, request: Request) -> bool:
+        """Whether who was let in for ``request`` would be so now: after a logout they are not."""
+        state = request.state
+        return not self.needed or state.bearer or self.is_open(state.session)
+
     def form_token(self, session: str) -> str:
         """What the forms of a session's pages carry; no other session, server or page knows it.
         Without a login all pages belong to the session ``""``."""
@@ -91,10 +96,10 @@ class LoginRequired:
             await self.app(scope, receive, send)
             return
         request = Request(scope)
-        refusal = self._admit(request)
+        refusal = await self._admit(request)
         await (refusal or self.app)(scope, receive, send)
 
-    def _admit(self, request: Request) -> Response | None:
+    async def _admit(self, request: Request) -> Response | None:
         state, access = request.state, self.access
         session = request.cookies.get(cookie_name(request), "") if access.needed else ""
         state.session = session if session and access.is_open(session) else ""
@@ -104,15 +109,15 @@ class LoginRequired:
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            refusal = self._try(request, given.strip())
+            refusal = await self._try(request, given.strip())
             state.bearer = refusal is None
             return refusal
         return None if state.session else _login_first(request)
 
-    def _try(self, request: Request, token: str) -> Response | None:
+    async def _try(self, request: Request, token: str) -> Response | None:
         attempts, client = self.access.attempts, client_of(request)
-        if (wait := attempts.wait(client)) > 0:
-            return too_often(request, wait)
+        if not await attempts.turn(client):
+            return too_often(request)
         if self.access.is_token(token):
             return None
         attempts.failed(client)
@@ -124,9 +129,12 @@ def is_open_path(path: str) -> bool:
     return path == "/login" or path.startswith("/static/")
 
 
-def too_often(request: Request, wait: float) -> Response:
-    words = f"Too many wrong tokens. Try again in {ceil(wait)} s."
-    return error_response(request, 429, words, {"retry-after": str(ceil(wait))})
+def too_often(request: Request) -> Response:
+    words = (
+        "Too many wrong tokens came from this address, and some wait to be looked at. Try again in "
+        f"{ceil(LONGEST)} s."
+    )
+    return error_response(request, 429, words, {"retry-after": str(ceil(LONGEST))})
 
 
 def _login_first(request: Request) -> Response:

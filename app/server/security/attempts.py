@@ -1,20 +1,29 @@
-"""How often a token may be tried."""
+"""How often a token may be tried.
+
+Attempts are held, and not refused: whoever has the right token gets in, a few seconds late at
+worst, whatever others try meanwhile. A right one is held like a wrong one, so that the time until
+the answer tells nothing, and of one client only a few are held at once, so that trying many in
+parallel is no faster.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from threading import Lock
 
 FREE = 3
-"""Wrong tokens of one client before it has to wait."""
-LONGEST = 60.0
-"""Seconds that one client waits at most."""
+"""Wrong tokens of one client before its attempts are held."""
+LONGEST = 5.0
+"""Seconds that an attempt is held at most."""
+HELD = 2
+"""Attempts of one client that are held at the same time; further ones are not looked at."""
 TOGETHER = 30
-"""Wrong tokens of all clients together, before all wait; one more is free each second."""
+"""Wrong tokens of all clients together, before all are held; one more is free each second."""
 _FORGOTTEN_AFTER = 15 * 60.0
 _CLIENTS = 4096
 
@@ -26,23 +35,46 @@ class _Client:
 
 
 class Attempts:
-    """Counts wrong tokens. ``clock`` gives seconds. Threads may share it."""
+    """Counts wrong tokens. ``clock`` gives seconds, ``sleep`` lets them pass. Threads may share
+    all but `turn`, which is for one event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
         self._clients: OrderedDict[str, _Client] = OrderedDict()
+        self._held: Counter[str] = Counter()
         self._all = 0.0
         self._all_at = clock()
         self._lock = Lock()
 
+    async def turn(self, client: str) -> bool:
+        """Hold an attempt of ``client``, for `LONGEST` seconds at most; false where it is not to be
+        looked at. Between the end of this and `failed` nothing may be awaited."""
+        pause, name = self.wait(client), _network(client)
+        if pause <= 0:
+            return True
+        if self._held[name] >= HELD:
+            return False
+        self._held[name] += 1
+        try:
+            await self._sleep(pause)
+        finally:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
+        return True
+
     def wait(self, client: str) -> float:
-        """Seconds until ``client`` may try again; 0: now. To be asked before a token is looked at,
-        or trying on would be worth it."""
+        """Seconds for which an attempt of ``client`` is held now."""
         with self._lock:
             now = self._clock()
             own = self._clients.get(_network(client), _Client())
             pause = min(2.0 ** (own.wrong - FREE), LONGEST) if own.wrong >= FREE else 0.0
-            return max(own.at + pause - now, self._level(now) - TOGETHER, 0.0)
+            together = min(self._level(now) - TOGETHER, LONGEST)
+            return max(own.at + pause - now, together, 0.0)
 
     def failed(self, client: str) -> None:
         with self._lock:

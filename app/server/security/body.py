@@ -37,7 +37,11 @@ class BodyLimit:
         limit = self.upload_bytes + FORM_BYTES if files else PLAIN_BYTES
         announced = headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > limit:
-            words = f"The request brings {size(int(announced))}; at most {size(limit)} are taken."
+            words = (
+                f"The request brings {size(int(announced))} ({int(announced):,} bytes); a form "
+                f"without files, and a configuration, may have at most {size(limit)} ({limit:,} "
+                "bytes). Put what makes it so long into a file, and send that as one."
+            )
             if files:
                 words = too_large(self.upload_bytes)
             answer = error_response(Request(scope), 413, words)

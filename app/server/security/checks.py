@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.middleware import Middleware
 
 from app.server.errors import Faults
+from app.server.head import Head
 from app.server.security.access import Access, LoginRequired
 from app.server.security.body import BodyLimit
 from app.server.security.headers import SecureHeaders
@@ -22,4 +23,5 @@ def checks(settings: ServerSettings, access: Access) -> list[Middleware]:
         Middleware(BodyLimit, upload_bytes=settings.max_upload_bytes),
         Middleware(LoginRequired, access=access),
         Middleware(OriginCheck, access=access),
+        Middleware(Head),
     ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Text, and_, cast, or_, select
+from sqlalchemy import ColumnElement, Text, and_, cast, or_, select, true
 from sqlalchemy.orm import Session
 
 from app.store.database import Store
@@ -75,10 +75,11 @@ def matching(
 
 
 def all_matching(
-    store: Store, run_id: int, kind: Kind, filters: Filters, update: int | None = None
+    store: Store, run_id: int, kind: Kind | None, filters: Filters, update: int | None = None
 ) -> Iterator[tuple[AnswerRow, ...]]:
-    """The same answers, all of them, in the order in which they were written, some at a time.
-    Between two pieces no session is open: however slowly they are taken, nothing waits for it."""
+    """The same answers (of both kinds with None), all of them, in the order in which they were
+    written, some at a time. Between two pieces no session is open: however slowly they are taken,
+    nothing waits for it."""
     last = 0
     while True:
         with store.read() as session:
@@ -108,17 +109,21 @@ def _cursor(after: str) -> tuple[float, int]:
 
 
 def _conditions(
-    session: Session, run_id: int, kind: Kind, filters: Filters, update: int | None
+    session: Session, run_id: int, kind: Kind | None, filters: Filters, update: int | None
 ) -> list[ColumnElement[bool]]:
     if update is None:
+        conditions = [visible_in(session, run_id, Answer)]
         # Answers to held-out prompts, and no others, have this reason.
         held_out = Answer.skip_reason == "evaluation"
-        of_kind = held_out if kind == "evaluation" else or_(Answer.skip_reason.is_(None), ~held_out)
-        conditions = [visible_in(session, run_id, Answer), of_kind]
+        if kind is not None:
+            others = or_(Answer.skip_reason.is_(None), ~held_out)
+            conditions.append(held_out if kind == "evaluation" else others)
     else:
         # By ids: nothing else keeps the planner from reading the whole run.
         groups = select(Group.id).where(
-            visible_in(session, run_id, Group), Group.kind == kind, Group.update == update
+            visible_in(session, run_id, Group),
+            Group.kind == kind if kind is not None else true(),
+            Group.update == update,
         )
         conditions = [Answer.group_id.in_(session.scalars(groups).all())]
     if filters.low is not None:

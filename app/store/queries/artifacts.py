@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 
 from app.store.models import Artifact
 
-_ORDER = ("adapter", "checkpoint", "observe", "config")
+_ORDER = ("model", "adapter", "checkpoint", "observe", "config")
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file: ``size`` in bytes, ``created_at`` in Unix seconds; ``update`` of an adapter or
-    a checkpoint."""
+    """A file: ``size`` in bytes, ``created_at`` in Unix seconds; ``update`` of a model, an adapter
+    or a checkpoint."""
 
     id: int
     kind: str
@@ -28,7 +28,7 @@ class Recorded:
 
 
 def artifacts_of(session: Session, run_id: int) -> list[Recorded]:
-    """The adapter first, then the checkpoints from the newest on, then the records."""
+    """The results first, then the checkpoints from the newest on, then the records."""
     rows = session.execute(_asked().where(Artifact.run_id == run_id))
     return sorted((Recorded(*row) for row in rows), key=_place)
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
-from app.store.models import Metric, MetricName, Run
+from app.store.models import Metric, MetricName, Run, Update
 from app.store.queries.metrics import recent_values
 from app.store.queries.runs import last_figure
 from app.store.status import DELETING
@@ -72,8 +72,9 @@ class Course:
     recent: int
 
 
-def course_of(session: Session, run_id: int, name: str) -> Course | None:
-    """None where the run has no number of the metric."""
+def course_of(session: Session, run_id: int, name: str, recent: int = _RECENT) -> Course | None:
+    """The mean is over the ``recent`` newest updates that have the metric. None where the run has
+    no number of it."""
     first, last, lowest, highest = session.execute(
         _values(
             session, run_id, name,
@@ -83,17 +84,30 @@ def course_of(session: Session, run_id: int, name: str) -> Course | None:
     ).one()  # fmt: skip
     if first is None:
         return None
-    recent = recent_values(session, run_id, name, _RECENT)
-    numbers = [value for _, value in recent if value is not None]
+    newest = recent_values(session, run_id, name, recent)
+    numbers = [value for _, value in newest if value is not None]
     return Course(
         first=first,
         last=last,
         lowest=lowest,
         highest=highest,
-        newest=recent[-1][1] if recent else None,
+        newest=newest[-1][1] if newest else None,
         mean=fmean(numbers) if numbers else None,
         recent=len(numbers),
     )
+
+
+def first_at(session: Session, run_id: int, name: str, value: float) -> int | None:
+    """The first update at which the metric had ``value``."""
+    asked = _values(session, run_id, name, func.min(Metric.update)).where(Metric.value == value)
+    found: int | None = session.scalar(asked)
+    return found
+
+
+def tokens_of(session: Session, run_id: int) -> int:
+    """Tokens that its updates sampled, or learnt."""
+    asked = select(func.max(Update.tokens)).where(visible_in(session, run_id, Update))
+    return session.scalar(asked) or 0
 
 
 def values_at(

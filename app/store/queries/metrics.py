@@ -7,23 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from sqlalchemy import ScalarSelect, Select, func, select
+from sqlalchemy import ScalarSelect, func, select
 from sqlalchemy.orm import Session
 
 from app.store.database import Store
 from app.store.models import Metric, MetricName, Segment, Update
+from app.store.queries.series import NOTHING, AllSeries, Floats, Place, Series, series_of
+from app.store.queries.thinning import thinned
 from app.store.visible import visible, visible_in
 
-LEAST_POINTS = 16
 _ASKED_AT_ONCE = 500
-_ROWS_OF_A_BUCKET = 4
-"""The lowest, the highest and the last value, and one that is not finite."""
-
-_Bare = tuple[int, float | None]
-"""Update and value."""
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +73,6 @@ class MetricRow:
     value: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    updates: Integers
-    values: Floats
-    """NaN where there is no finite number."""
-
-
 def curves_of(
     session: Session,
     run_id: int,
@@ -96,26 +82,24 @@ def curves_of(
     last: int | None = None,
     points: int = 600,
     after: int | None = None,
+    kept: AllSeries | None = None,
 ) -> Curves:
     """The curves of ``names`` over the updates ``first`` to ``last`` (None: from the start, to the
     end), of at most ``points`` rows each; or, with the cursor ``after``, all rows that came later.
-    Names that the run has no numbers of have empty curves."""
-    last_id = _last_id(session, run_id)
-    segment = session.scalar(select(func.max(Segment.id)).where(Segment.run_id == run_id)) or 0
+    Names that the run has no numbers of have empty curves. What is ``kept`` is not read again."""
+    kept = kept or AllSeries()
+    place = Place(_newest_segment(session, run_id), _last_id(session, run_id))
     numbers = _numbers(session, names)
-    if not after:
-        found = {
-            name: _read(session, run_id, number, first, last) for name, number in numbers.items()
-        }
-    else:
+    if after:
         found = _later(session, run_id, numbers, after)
-    nothing = _Rows(np.empty(0, np.int64), np.empty(0, np.float64))
-    thinned = [(name, *_thin(found.get(name, nothing), points)) for name in names]
-    axes = reached(session, run_id, {int(u) for _, rows, *_ in thinned for u in rows.updates})
-    curves = [
-        _curve(name, rows, means, found.get(name, nothing), axes) for name, rows, means in thinned
-    ]
-    return Curves(curves, last_id, segment)
+    else:
+        found = {
+            name: kept.values(session, run_id, number, place).between(first, last)
+            for name, number in numbers.items()
+        }
+    reached = kept.reached(session, run_id, place)
+    curves = [_curve(name, found.get(name, NOTHING), points, reached) for name in names]
+    return Curves(curves, place.last_id, place.segment)
 
 
 def last_values(session: Session, run_id: int) -> list[LastValue]:
@@ -163,7 +147,8 @@ def metric_rows(
         numbers = sorted(_numbers(session, names).items())
     for name, number in numbers:
         with store.read() as session:
-            rows = _read(session, run_id, number, None, None)
+            place = Place(_newest_segment(session, run_id), _last_id(session, run_id))
+            rows = AllSeries().values(session, run_id, number, place)
         for start in range(0, len(rows.updates), size):
             updates = rows.updates[start : start + size].tolist()
             values = _nullable(rows.values[start : start + size])
@@ -223,30 +208,16 @@ def _last_id(session: Session, run_id: int) -> int:
     return session.scalar(select(func.max(newest.c.id))) or 0
 
 
+def _newest_segment(session: Session, run_id: int) -> int:
+    return session.scalar(select(func.max(Segment.id)).where(Segment.run_id == run_id)) or 0
+
+
 def _numbers(session: Session, names: Sequence[str]) -> dict[str, int]:
     found = select(MetricName.name, MetricName.id).where(MetricName.name.in_(names))
     return dict(session.execute(found).all())
 
 
-def _read(session: Session, run_id: int, number: int, first: int | None, last: int | None) -> _Rows:
-    asked = select(Metric.update, Metric.value).where(
-        visible_in(session, run_id, Metric), Metric.name_id == number
-    )
-    if first is not None:
-        asked = asked.where(Metric.update >= first)
-    if last is not None:
-        asked = asked.where(Metric.update <= last)
-    return _rows(_bare(session, asked))
-
-
-def _bare(session: Session, asked: Select[int, float | None]) -> list[_Bare]:
-    """The rows as the driver has them: a curve may have many thousands, and dressing them takes
-    longer than reading."""
-    cursor = session.connection().execute(asked).cursor
-    return [] if cursor is None else list(cursor.fetchall())
-
-
-def _later(session: Session, run_id: int, numbers: dict[str, int], after: int) -> dict[str, _Rows]:
+def _later(session: Session, run_id: int, numbers: dict[str, int], after: int) -> dict[str, Series]:
     """What was appended since ``after``, found by id: a sum is in no index, so that the new rows
     are read and not the whole of each metric."""
     asked = select(Metric.name_id, Metric.update, Metric.value).where(
@@ -255,69 +226,22 @@ def _later(session: Session, run_id: int, numbers: dict[str, int], after: int) -
         visible(Metric),
     )
     names = {number: name for name, number in numbers.items()}
-    found: dict[str, list[_Bare]] = {}
+    found: dict[str, dict[int, float | None]] = {}
     for number, update, value in session.execute(asked):
         if number in names:
-            found.setdefault(names[number], []).append((update, value))
-    return {name: _rows(rows) for name, rows in found.items()}
+            found.setdefault(names[number], {})[update] = value
+    return {name: series_of(rows) for name, rows in found.items()}
 
 
-def _rows(rows: Sequence[_Bare]) -> _Rows:
-    """In order of the updates. There is one row for each: a metric is of training or of evaluation,
-    and what a later segment superseded is not asked for."""
-    if not rows:
-        return _Rows(np.empty(0, np.int64), np.empty(0, np.float64))
-    updates, values = zip(*rows, strict=True)
-    ordered, numbers = np.array(updates, np.int64), np.array(values, np.float64)
-    if (np.diff(ordered) < 0).any():
-        order = np.argsort(ordered, kind="stable")
-        ordered, numbers = ordered[order], numbers[order]
-    return _Rows(ordered, numbers)
-
-
-def _thin(rows: _Rows, points: int) -> tuple[_Rows, Floats]:
-    """At most about ``points`` of ``rows``, with the means of the buckets that they stand for."""
-    count = len(rows.updates)
-    if count <= max(points, LEAST_POINTS):
-        return rows, rows.values
-    buckets = max(points, LEAST_POINTS) // _ROWS_OF_A_BUCKET
-    low, high = int(rows.updates[0]), int(rows.updates[-1])
-    bucket = (rows.updates - low) * buckets // (high - low + 1)
-    starts = np.flatnonzero(np.concatenate(([True], bucket[1:] != bucket[:-1])))
-    ends = np.append(starts[1:], count)
-    finite = np.isfinite(rows.values)
-    sums = np.add.reduceat(np.where(finite, rows.values, 0.0), starts)
-    counts = np.add.reduceat(finite, starts, dtype=np.int64)
-    means = np.divide(sums, counts, out=np.full(len(starts), np.nan), where=counts > 0)
-    kept = np.zeros(count, dtype=bool)
-    kept[0] = True
-    kept[ends - 1] = True
-    for extreme in (np.where(finite, rows.values, np.inf), np.where(finite, -rows.values, np.inf)):
-        kept[_first_least(extreme, starts, ends)] = True
-    kept[_first_least(finite.astype(np.float64), starts, ends)] = True
-    places = np.flatnonzero(kept)
-    at_the_ends = np.full(count, np.nan)
-    at_the_ends[ends - 1] = means
-    return _Rows(rows.updates[places], rows.values[places]), at_the_ends[places]
-
-
-def _first_least(values: Floats, starts: Integers, ends: Integers) -> Integers:
-    """The place of each bucket's least value, the first one of several."""
-    least = np.repeat(np.minimum.reduceat(values, starts), ends - starts)
-    places = np.where(values == least, np.arange(len(values)), len(values))
-    found: Integers = np.minimum.reduceat(places, starts)
-    return found
-
-
-def _curve(name: str, rows: _Rows, means: Floats, whole: _Rows, axes: Axes) -> Curve:
-    updates = rows.updates.tolist()
-    rows_of = [axes.get(update, (None, None, None)) for update in updates]
+def _curve(name: str, whole: Series, points: int, reached: Series) -> Curve:
+    rows, means = thinned(whole, points)
+    axes = reached.at(rows.updates)
     return Curve(
         name=name,
-        updates=updates,
-        steps=[of[0] for of in rows_of],
-        tokens=[of[1] for of in rows_of],
-        times=[of[2] for of in rows_of],
+        updates=rows.updates.tolist(),
+        steps=_whole_numbers(axes[:, 0]),
+        tokens=_whole_numbers(axes[:, 1]),
+        times=_nullable(axes[:, 2]),
         values=_nullable(rows.values),
         means=_nullable(means),
         total=len(whole.updates),
@@ -326,8 +250,12 @@ def _curve(name: str, rows: _Rows, means: Floats, whole: _Rows, axes: Axes) -> C
     )
 
 
+def _whole_numbers(values: Floats) -> list[int | None]:
+    return [None if value is None else int(value) for value in _nullable(values)]
+
+
 def _nullable(values: Floats) -> list[float | None]:
-    return [
-        value if finite else None
-        for value, finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
-    ]
+    numbers: list[float | None] = values.tolist()
+    for place in np.flatnonzero(~np.isfinite(values)).tolist():
+        numbers[place] = None
+    return numbers

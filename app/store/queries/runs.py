@@ -78,9 +78,9 @@ class RunRow:
 def last_figure(
     algorithm: str, last_reward: float | None, sparkline: Sequence[float | None]
 ) -> float | None:
-    """Where a run stands in what it is about: its last mean reward, or, of the loss of SFT, the
-    last point of the line."""
-    if not headline_of(algorithm).lower_is_better:
+    """Where a run stands in what it is about: its last mean reward or loss. A run of SFT that an
+    earlier retrograd stored has the last point of its line alone."""
+    if last_reward is not None or not headline_of(algorithm).lower_is_better:
         return last_reward
     return next((value for value in reversed(sparkline) if value is not None), None)
 
@@ -129,6 +129,12 @@ def get_run(session: Session, run_id: int) -> Run | None:
     return session.get(Run, run_id)
 
 
+def ids_named(session: Session, name: str) -> list[int]:
+    """The runs of any list that are called ``name``, the oldest first."""
+    asked = select(Run.id).where(Run.name == name, Run.status.not_in(UNLISTED)).order_by(Run.id)
+    return list(session.scalars(asked))
+
+
 def count_by_status(session: Session) -> dict[str, int]:
     """How many runs have each status that occurs, those that no list shows left out."""
     listed = Run.status.not_in(UNLISTED)
@@ -165,7 +171,8 @@ def _order(sort: Sort) -> tuple[ColumnElement[Any], ...]:
         case "name":
             return (func.lower(Run.name), newest)
         case "reward":
-            return (Run.last_reward.desc().nulls_last(), newest)
+            # A loss is no reward: runs of SFT come last.
+            return (Run.algorithm == "sft", Run.last_reward.desc().nulls_last(), newest)
         case "longest":
             taken = func.coalesce(Run.ended_at, Run.heartbeat_at) - Run.started_at
             return (taken.desc().nulls_last(), newest)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from contextlib import closing
@@ -134,16 +132,6 @@ def test_a_run_is_deleted_after_a_question(several, runs):
     assert the_run(several, 1).completed == 5
     assert runs("delete", "1", "--yes").exit_code == 0
     assert [row["id"] for row in json.loads(runs("list", "--json").stdout)] == [2]
-
-
-def test_a_run_is_exported(several, runs, tmp_path):
-    table = list(csv.DictReader(io.StringIO(runs("export", "1").stdout)))
-    assert [row["reward/mean"] for row in table] == ["0.01", "0.02", "0.03", "0.04", "0.05"]
-    path = tmp_path / "records.jsonl"
-    assert runs("export", "1", "--format", "records", "--to", path).exit_code == 0
-    kinds = [json.loads(line)["type"] for line in path.read_text().splitlines()]
-    assert (kinds.count("rollout"), kinds.count("update"), kinds[0]) == (40, 5, "run")
-    assert runs("export", "1", "--to", tmp_path / "no" / "such.csv").exit_code == 1
 
 
 def test_a_run_of_texts_is_told_by_its_loss(store, runs, tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from event_files import curve, texts
 
 # Scores by the letters in an answer, so that the answers of a random model differ. Says who it is.
 REWARD = """\
@@ -203,6 +205,7 @@ def test_a_signal_ends_a_check_and_a_trial_as_well_and_their_reward_program(
 # -- going on ------------------------------------------------------------------------------------
 
 CHECKPOINT = ("[grpo]\n", "[checkpoint]\nevery_steps = 1\n[grpo]\n")
+BOARD = ("[grpo]\n", '[metrics]\ntensorboard_dir = "board"\n[grpo]\n')
 
 
 def updates(count: int) -> tuple[str, str]:
@@ -233,7 +236,8 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
     done = retrograd("train", config, cwd=tmp_path)
     assert done.returncode == status, done.stderr
     saved = "out/adapter.checkpoints/update-000003.ckpt"
-    assert f"  checkpoint: {saved}\n  go on: retrograd train … --resume\n" in done.stderr
+    again = f"retrograd train {config} --resume"
+    assert f"  checkpoint: {saved}\n  go on: {again}\n" in done.stderr
     assert (tmp_path / saved).is_file()
     (tmp_path / "reward.py").write_text(REWARD)
     done = retrograd("train", config, "--resume", cwd=tmp_path)
@@ -311,7 +315,7 @@ def test_killed_at_random_moments_a_run_can_always_go_on_to_the_same_end(
     retrograd, retrograd_path, run, straight, tmp_path, kills, count
 ):
     """A save follows every step, so that many of the kills meet one."""
-    config = run(updates(count), CHECKPOINT)
+    config = run(updates(count), CHECKPOINT, BOARD)
     folder, moments = tmp_path / "out/adapter.checkpoints", random.Random(kills)
     for number in range(kills):
         command = [str(retrograd_path), "train", str(config)]
@@ -323,4 +327,38 @@ def test_killed_at_random_moments_a_run_can_always_go_on_to_the_same_end(
     done = retrograd("train", config, "--resume")
     assert done.returncode == 0, done.stderr
     assert "is damaged" not in done.stderr
+    newest = max((tmp_path / "board").iterdir(), key=lambda folder: folder.stat().st_mtime)
+    assert [step for step, _ in curve(newest, "reward/mean")] == [*range(1, count + 1)]
     assert adapter(tmp_path / "out") == straight(config)
+
+
+def test_a_run_is_followed_in_tensorboard_over_a_stop(retrograd, run, tmp_path):
+    config = run(updates(4), BOARD, reward=interrupting(3, signal.SIGINT))
+    done = retrograd("train", config, "--name", "sums/one", cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    folder = tmp_path / "board/sums_one"
+    assert f"TensorBoard reads this run in {folder}.\n" in done.stderr
+    assert "  tensorboard: tensorboard --logdir board/sums_one\n" in done.stderr
+    again = f"retrograd train {config} --resume --name sums/one"
+    assert f"  go on: {again}\n" in done.stderr
+    (tmp_path / "reward.py").write_text(REWARD)
+    done = retrograd(*shlex.split(again)[1:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"in {folder}, where it goes on after update 3." in done.stderr
+    told = [record["metrics"]["reward/mean"] for record in records(tmp_path / "out", "update")]
+    assert curve(folder, "reward/mean") == [
+        (update, pytest.approx(value)) for update, value in enumerate(told, start=1)
+    ]
+    assert "answer**, reward" in texts(folder, "answers")[1]
+    assert '"name": "sums/one"' in texts(folder, "config")[0]
+
+
+def test_a_place_for_tensorboard_that_cannot_be_written_ends_the_run_before_it_computes(
+    retrograd, run, tmp_path
+):
+    (tmp_path / "board").write_text("a file")
+    done = retrograd("train", run(BOARD))
+    assert done.returncode == 2
+    assert "Name a folder that can be written with [metrics].tensorboard_dir" in done.stderr
+    assert "update 1" not in done.stderr
+    assert not (tmp_path / "out/adapter.gguf").exists()

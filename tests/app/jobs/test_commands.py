@@ -36,8 +36,11 @@ def test_the_operator_may_trust_uploads():
 def test_a_command_that_nobody_allowed_is_refused_with_the_way_out():
     words = refusal(trust("score"), "python3", "reward.py", _1="copied")
     assert "the operator has not allowed (allowed: score)" in words
-    assert "--allow-command" in words
-    assert "--trust-uploads" in words
+    assert words.endswith(
+        "to allow it, start the server with --allow-command 'python3 reward.py', or with "
+        "--trust-uploads for every program"
+    )
+    assert words.count("start the server") == 1
 
 
 def test_an_allowed_interpreter_runs_programs_of_the_workspace():

@@ -54,6 +54,7 @@ def test_whatever_a_run_writes_goes_into_its_folder(tmp_path):
     text = config_text(1, kl_coefficient="0.0\njudge_weight = 0.35")
     text = text.replace('"../runs/smoke_tiny_grpo/adapter.gguf"', '"/etc/adapter.gguf"')
     text += '\n[checkpoint]\ndirectory = "../elsewhere"\n'
+    text += '\n[metrics]\ntensorboard_dir = "/var/log/board"\n'
     text += (
         '\n[grpo.judge]\ntype = "ruler"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
         'cache_path = "~/cache.jsonl"\n'
@@ -65,6 +66,7 @@ def test_whatever_a_run_writes_goes_into_its_folder(tmp_path):
         config.checkpoint.directory,
         config.observe.directory,
         config.grpo.judge.cache_path,
+        config.metrics.tensorboard_dir,
     ]
     assert all(place.is_relative_to(tmp_path / "output") for place in places)
 

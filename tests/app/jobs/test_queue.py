@@ -11,7 +11,7 @@ from sqlalchemy import select
 from told_runs import enter, groups, info, tell, the_run, wait_until
 
 from app.jobs import queue
-from app.store.alive import own_start
+from app.store.alive import HERE, own_start
 from app.store.models import Answer, Run, Segment, Update
 from app.store.monitor import StoreMonitor
 from app.store.registry import mark_interrupted, new_run
@@ -111,3 +111,18 @@ def test_only_what_can_be_done_is_done(store, drafts):
         queue.ask(store, run_id, "checkpoint")
     with pytest.raises(queue.QueueError, match="no run 999"):
         queue.take(store, 999)
+
+
+def test_a_run_of_a_terminal_takes_a_place_and_gives_it_back(store, drafts, tmp_path):
+    queue.enqueue(store, drafts[0])
+    terminal = enter(store, tmp_path, status="running", host=HERE, pid=os.getpid())
+    elsewhere = enter(store, tmp_path, status="running", host="another machine", pid=1)
+    assert queue.claim(store, 1) is None
+    with store.read() as session:
+        assert queue.ahead(session, drafts[0]) == 1
+    with store.write() as session:
+        session.get_one(Run, terminal).status = "completed"
+    claim = queue.claim(store, 1)
+    assert claim is not None
+    assert claim.run_id == drafts[0]
+    assert the_run(store, elsewhere).status == "running"

@@ -115,12 +115,15 @@ def test_a_run_that_fails_says_why_with_the_programs_own_words(desk):
 
 def test_a_process_that_dies_without_a_word_leaves_the_end_of_its_log(desk):
     run_id = desk.enter(config_text())
-    (desk.jobs.log_folder(run_id) / LOG).write_text("Illegal instruction\n")
+    log = desk.jobs.log_folder(run_id) / LOG
+    log.write_text("of an earlier attempt\n")
     desk.supervisor.turn()
+    with log.open("a") as file:
+        file.write("Illegal instruction\n")
     os.kill(desk.supervisor._children[run_id].pid, signal.SIGKILL)
     run = desk.wait_until(run_id, "interrupted")
     assert "without a word (ended by SIGKILL) before it began to train" in run.message
-    assert run.message.endswith("Illegal instruction")
+    assert run.message.endswith("Its log ends with:\nIllegal instruction")
 
 
 @pytest.mark.full

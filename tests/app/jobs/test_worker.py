@@ -3,6 +3,7 @@ from __future__ import annotations
 import psutil
 import pytest
 from desk import Desk, config_text, prepare_workspace
+from event_files import curve
 
 from app.jobs import queue
 from app.jobs.worker import main
@@ -32,3 +33,15 @@ def test_a_run_that_nobody_claimed_is_left_alone(desk, capsys):
     assert "is not to be started by this process" in capsys.readouterr().err
     assert desk.run(run_id).status == "queued"
     queue.ask(desk.jobs.store, run_id, "stop")
+
+
+def test_a_run_of_the_browser_writes_for_tensorboard_inside_its_folder(tmp_path):
+    desk = Desk.open(tmp_path, prepare_workspace(tmp_path / "workspace"))
+    text = config_text(2) + f'\n[metrics]\ntensorboard_dir = "{tmp_path}/elsewhere"\n'
+    run_id = desk.enter(text)
+    run = desk.wait_until(run_id, "completed")
+    assert not (tmp_path / "elsewhere").exists()
+    (folder,) = (desk.jobs.place_of(run_id) / "output/tensorboard").iterdir()
+    assert folder.is_relative_to(run.folder)
+    assert [step for step, _ in curve(folder, "reward/mean")] == [1, 2]
+    desk.close()

@@ -73,6 +73,14 @@ def test_hidden_files_and_other_runs_are_refused(find):
     assert "browser's runs" in find("runs/1/x.jsonl").why
 
 
+@pytest.mark.parametrize("written", ["data", "./data/", "."])
+def test_a_folder_where_a_file_is_needed_is_told_as_one(find, top, written):
+    found = find(written)
+    assert found.state == "missing"
+    folder = top / "data" if "data" in written else top
+    assert found.why == f"{folder} is a folder, and this key takes a file: name the file in it"
+
+
 def test_a_missing_file_is_named_with_what_to_do(find):
     found = find("prompt.jsonl")
     assert found.state == "missing"

@@ -145,7 +145,12 @@ def test_the_run_comes_as_a_table_and_as_records(client):
     records = client.get("/runs/1/export/records.jsonl").text.splitlines()
     kinds = [json.loads(line)["type"] for line in records]
     assert kinds.count("rollout") == 3 * 2 * 4
-    assert client.get("/runs/1/export/store.db").status_code == 422
+    answers = list(csv.DictReader(io.StringIO(client.get("/runs/1/export/answers.csv").text)))
+    assert len(answers) == 3 * 2 * 4
+    for name in ("answers.jsonl", "events.csv", "events.jsonl"):
+        assert client.get(f"/runs/1/export/{name}").status_code == 200
+        assert f'href="/runs/1/export/{name}"' in client.get("/runs/1/artifacts").text
+    assert client.get("/runs/1/export/store.db").status_code == 404
     assert client.get("/runs/99/export/metrics.csv").status_code == 404
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import uvicorn
 from told_runs import enter, info, outcome, tell, wait_until, whole_run
+from web import page_headers
 
 from app.server.serving import Server
 from app.settings import ServerSettings
@@ -27,11 +28,11 @@ OF_A_RUN = {"run", "metrics", "trajectories", "events", "artifacts"}
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, store: Store) -> None:
-        self.app = create_app(ServerSettings(), store)
+    def __init__(self, store: Store, **settings: object) -> None:
+        self.app = create_app(ServerSettings(**settings), store)
         self._listening = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(self.app, access_log=False, log_config=None, lifespan="off")
-        self._server = Server(config, self.app.state.hints)
+        self._server = Server(config, [self.app.state.hints, self.app.state.desk])
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._listening]}
         )
@@ -213,3 +214,40 @@ def test_an_open_stream_is_kept_alive(server):
     """Every 15 s, which is how long this takes."""
     with httpx.stream("GET", f"{server.url}/live", timeout=30) as response:
         assert any(line.startswith(": ") for line in response.iter_lines())
+
+
+TOKEN = "a-long-token-of-the-operator"
+
+
+@pytest.fixture
+def closed_server(store):
+    """A server with a token, and a client of it that has logged in."""
+    running = Running(store, token=TOKEN)
+    with httpx.Client(base_url=running.url, timeout=10) as client:
+        client.post("/login", data={"token": TOKEN}, headers=page_headers(client, "/login"))
+        yield running, client
+    running.stop()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_stream_ends_soon_after_the_logout(closed_server, store, tmp_path, quiet):
+    server, client = closed_server
+    run_id = enter(store, tmp_path, status="running")
+    cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    path = f"/runs/{run_id}/live"
+    with stream(server, path, cookie=cookies) as events:
+        client.post("/logout", headers=page_headers(client))
+        start = time.monotonic()
+        if not quiet:
+            touch(store, run_id)
+        assert events.hints() == (set(), None), "nothing is told after it"
+        assert time.monotonic() - start < 5
+    wait_until(lambda: server.listeners == 0)
+
+
+def test_a_script_with_the_token_is_told_on(closed_server, store, tmp_path):
+    server, _ = closed_server
+    run_id = enter(store, tmp_path, status="running")
+    with stream(server, f"/runs/{run_id}/live", authorization=f"Bearer {TOKEN}") as events:
+        touch(store, run_id)
+        assert events.hints()[0]

@@ -17,6 +17,7 @@ from web import page_headers
 
 from app.jobs.checks import start_checks
 from app.jobs.lock import locked
+from app.jobs.uploads import LONGEST_TEXT
 from app.resources import bundled
 from app.store.models import Run
 from app.web import create_app
@@ -374,3 +375,34 @@ def test_checks_that_find_what_would_stop_the_run_keep_it_from_starting(browser)
     answer = browser.post(f"{address}/start")
     assert answer.status_code == 409
     assert "would stop the run" in answer.json()["detail"]
+
+
+def test_a_configuration_that_is_too_long_is_told_at_its_field_and_kept_there(browser):
+    at_most = "# " + "x" * (LONGEST_TEXT - 3) + "\n"
+    beside = {"notes.txt": ""}  # with a file, the form goes as a browser sends it
+    assert browser.draft(at_most.replace("\n", "\r\n"), beside), "so is the end of a line"
+    answer = browser.post("/runs/new", at_most + "# <more>", beside, accept="text/html")
+    assert answer.status_code == 413
+    page = html.unescape(answer.text)
+    assert "has 1,048,584 bytes, which is more than the 1,048,576 bytes (1 MiB)" in page
+    assert "into files of their own" in page
+    assert "# <more>" in page, "what was written is not lost"
+    assert 'aria-invalid="true" aria-describedby="refused"' in page
+
+
+@pytest.mark.parametrize("more", [1, 3 * LONGEST_TEXT])
+def test_a_file_that_is_too_long_for_a_configuration_is_named(browser, more):
+    answer = browser.post("/runs/new", files={"long.toml": "#" * (LONGEST_TEXT + more)})
+    assert answer.status_code == 413
+    assert answer.json()["detail"].startswith("long.toml is larger than the 1,048,576 bytes")
+
+
+def test_a_draft_is_left_as_it_was_by_one_that_is_much_too_long(browser):
+    address = browser.draft(unfinished())
+    text = "#" * (3 * LONGEST_TEXT)
+    answer = browser.post(address, text, {"notes.txt": ""}, accept="text/html")
+    assert answer.status_code == 413
+    page = html.unescape(answer.text)
+    assert "The pasted configuration is larger than the 1,048,576 bytes" in page
+    assert 'aria-invalid="true"' in page
+    assert browser.told(address)["text"] == unfinished()

@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import closing
 
+import httpx
 import pytest
 from fastapi import APIRouter, HTTPException
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from web import served
 
+from app.settings import ServerSettings
+from app.store.database import Store
+from app.store.presence import StoreGoneError
+from app.web import create_app
 from trainer.errors import RetrogradError
 
 router = APIRouter()
@@ -47,6 +54,11 @@ def refused() -> None:
 @router.get("/no-space")
 def no_space() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/secret/path")
+
+
+@router.get("/store-gone")
+def store_gone() -> None:
+    raise StoreGoneError("BEGIN", None, Exception("the file /a/secret/path is not there any more"))
 
 
 @pytest.fixture
@@ -118,3 +130,27 @@ def test_of_a_file_the_system_s_words_are_told_and_no_path(client):
     assert answer.status_code == 500
     assert "No space left on device" in answer.json()["detail"]
     assert "secret" not in answer.text
+
+
+def test_a_store_that_is_gone_is_told_with_what_to_do(client):
+    answer = client.get("/store-gone", headers={"accept": "text/html"})
+    assert answer.status_code == 503
+    assert "deleted, renamed or replaced while this server had it open" in answer.text
+    assert "Put the file back" in answer.text
+    assert "secret" not in answer.text
+
+
+def test_pages_of_a_store_that_was_deleted_are_not_shown_any_more(tmp_path):
+    path = tmp_path / "store.db"
+    with (
+        closing(Store.open(str(path))) as store,
+        served(create_app(ServerSettings(), store)) as address,
+        httpx.Client(base_url=address, timeout=20) as client,
+    ):
+        assert client.get("/", headers={"accept": "text/html"}).status_code == 200
+        aside = path.rename(tmp_path / "aside.db")
+        for _ in range(2):
+            assert client.get("/runs.json").status_code == 503
+        assert not path.exists()
+        aside.rename(path)
+        assert client.get("/runs.json").status_code == 200, "where it is put back all is well"

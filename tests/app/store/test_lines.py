@@ -16,7 +16,9 @@ def test_a_line_of_json_has_null_for_what_is_not_finite():
     assert json.loads(line) == {"a": None, "b": [1.5, None], "c": {"d": None}, "e": "é\n"}
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(1)", "\tx", "\rx", "-5\n"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd", "-cmd", "@SUM(1)", "\tx", "\rx", "-5\n", "\uff1d1+1"]
+)
 def test_a_spreadsheet_takes_no_text_for_a_formula(text):
     (row,) = csv.reader(io.StringIO(csv_line(["a", text]), newline=""))
     assert row == ["a", f"'{text}"]

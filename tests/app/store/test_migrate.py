@@ -10,7 +10,7 @@ from told_runs import the_run, whole_run
 
 from app.store.database import Store, engine_for
 from app.store.migrate import migrate, revisions
-from app.store.models import Answer, Base
+from app.store.models import Answer, Base, Run
 from app.store.search import matches
 
 NOT_TABLES = ("answers_fts", "prompts_fts")
@@ -95,6 +95,14 @@ def test_a_store_with_data_in_it_comes_along_from_every_revision(url, tmp_path, 
         assert store.identity
         monitor = whole_run(store, tmp_path, 2)
         assert the_run(store, monitor.run_id).completed == 2
+
+
+@pytest.mark.parametrize("revision", [r for r in revisions() if r < "0003"])
+def test_a_run_of_before_runs_had_names_has_none(url, revision):
+    migrate(url, url, revision)
+    fill(url)
+    with closing(Store.open(url)) as store, store.read() as session:
+        assert session.scalars(select(Run.uuid).order_by(Run.id)).all() == ["", ""]
 
 
 def test_opening_a_store_that_is_up_to_date_waits_for_no_writer(file_store, tmp_path):

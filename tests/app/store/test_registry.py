@@ -20,8 +20,31 @@ def config(tmp_path, random_llama):
     return write_run(tmp_path, random_llama(**SMALL), "def score(b, i, r): return 1.0\n")
 
 
-def test_a_run_of_the_terminal_is_entered_with_its_configuration(store, config):
-    run = the_run(store, register(store, config))
+ONE, OTHER = "1" * 32, "2" * 32
+
+
+@pytest.fixture
+def begins(store, config, tmp_path):
+    """Enters a run that begins or, with ``goes_on``, does so after its third update."""
+
+    def begin(run_id, *, goes_on=False, as_configured=config):
+        resumed = 3 if goes_on else None
+        return register(
+            store, as_configured, info(tmp_path, run_id=run_id, resumed_from_update=resumed)
+        )
+
+    return begin
+
+
+def end_all(store, **named):
+    with store.write() as session:
+        for run in session.scalars(select(Run).order_by(Run.id)):
+            run.status, run.message, run.completed = "stopped", "stopped after 3 updates", 3
+            run.uuid = named.get(f"run{run.id}", "")
+
+
+def test_a_run_of_the_terminal_is_entered_with_its_configuration(store, config, begins):
+    run = the_run(store, begins(ONE))
     assert (run.source, run.status, run.algorithm) == ("terminal", "starting", "grpo")
     assert run.config_path == str(config.source)
     assert run.config_text == config.source.read_text()
@@ -30,28 +53,41 @@ def test_a_run_of_the_terminal_is_entered_with_its_configuration(store, config):
     assert is_alive(run)
 
 
-def test_one_that_begins_again_is_a_run_of_its_own(store, config):
-    assert register(store, config) != register(store, config)
+def test_one_that_begins_again_is_a_run_of_its_own(begins):
+    assert begins(ONE) != begins(OTHER)
 
 
-def test_one_that_goes_on_is_the_newest_with_the_same_file_and_output(
-    store, config, tmp_path, random_llama
-):
-    first, second = register(store, config), register(store, config)
-    elsewhere = config.output.model_copy(update={"path": tmp_path / "other.gguf"})
-    third = register(store, config.model_copy(update={"output": elsewhere}))
-    with store.write() as session:
-        for run in session.scalars(select(Run)):
-            run.status, run.message, run.completed = "stopped", "stopped after 3 updates", 3
-    assert register(store, config, resumed=True) == second
-    run = the_run(store, second)
+def test_one_that_goes_on_is_the_one_of_its_checkpoint_and_not_the_newest(store, begins):
+    first, second = begins(ONE), begins(OTHER)
+    end_all(store, run1=ONE, run2=OTHER)
+    assert begins(ONE, goes_on=True) == first
+    run = the_run(store, first)
     assert (run.status, run.completed) == ("starting", 3)
-    assert the_run(store, first).status == the_run(store, third).status == "stopped"
+    assert the_run(store, second).status == "stopped"
 
 
-def test_one_whose_process_is_at_work_is_left_alone(store, config):
-    first = register(store, config)
-    assert register(store, config, resumed=True) != first
+def test_one_that_goes_on_where_its_row_is_not_is_a_new_run(store, begins):
+    first = begins(ONE)
+    end_all(store, run1=ONE)
+    assert begins(OTHER, goes_on=True) != first
+
+
+def test_one_of_before_there_were_names_is_the_newest_with_the_same_file_and_output(
+    store, config, begins, tmp_path
+):
+    begins(ONE), begins(ONE)
+    elsewhere = config.output.model_copy(update={"path": tmp_path / "other.gguf"})
+    begins(ONE, as_configured=config.model_copy(update={"output": elsewhere}))
+    end_all(store)
+    assert begins(OTHER, goes_on=True) == 2
+    assert the_run(store, 1).status == the_run(store, 3).status == "stopped"
+
+
+def test_one_whose_process_is_at_work_is_left_alone(store, begins):
+    first = begins(ONE)
+    with store.write() as session:
+        session.get_one(Run, first).uuid = ONE
+    assert begins(ONE, goes_on=True) != first
 
 
 def test_a_run_whose_process_died_is_interrupted(store, tmp_path, other):

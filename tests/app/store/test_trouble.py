@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from app.store.database import Store
 from app.store.export import records_jsonl
 from app.store.models import Answer, Artifact, Event, Metric, Update
 from app.store.monitor import StoreMonitor
+from app.store.presence import StoreGoneError
 from app.store.queries.runs import list_runs
 from trainer.monitor import Event as Told
 
@@ -152,9 +154,10 @@ def test_a_full_disk_loses_rows_counts_them_and_says_so(file_store, tmp_path, mo
     monitor.run_finished(outcome(100))
     assert time.monotonic() - start < 5
     calls.assert_short()
-    assert len(said) == 1
-    assert "could not be stored" in said[0]
-    assert "full" in said[0]
+    begun, ended = said
+    assert begun.startswith(f"The store {file_store.place} cannot be written to (database or disk")
+    assert "could not be stored" in ended
+    assert "full" in ended
     with file_store.read() as session:
         assert list_runs(session).total == 1, "what was there is whole"
 
@@ -370,3 +373,93 @@ def test_a_second_process_finds_the_store_whole_after_a_crash(file_store, tmp_pa
         process.send_signal(signal_number)
     with file_store.read() as session:
         assert session.execute(text("PRAGMA integrity_check")).scalar() == "ok"
+
+
+# -- the file goes away ----------------------------------------------------------------------------
+
+
+def deleted(path):
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def renamed(path):
+    path.rename(path.with_name("elsewhere.db"))
+
+
+def replaced(path):
+    deleted(path)
+    with closing(Store.open(str(path))):
+        pass
+
+
+def folder_deleted(path):
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("go_away", [deleted, renamed, replaced, folder_deleted])
+def test_a_store_whose_file_goes_away_loses_nothing_of_the_run(tmp_path, go_away):
+    path = tmp_path / "data" / "store.db"
+    said = []
+    with closing(Store.open(str(path))) as store:
+        monitor = StoreMonitor(store, enter(store, tmp_path), said.append)
+        monitor.run_started(info(tmp_path))
+        tell(monitor, 1)
+        monitor.settle()
+        go_away(path)
+        for update in (2, 3):
+            tell(monitor, update)
+            monitor.settle()
+            assert not monitor.should_stop()
+        monitor.run_finished(outcome(3))
+    (rescued,) = path.parent.glob("store.rescued-*.db")
+    [words] = said
+    assert words.startswith(f"The store {path} was deleted, renamed or replaced while this run")
+    assert f"look at it with --store {rescued}" in words
+    with closing(Store.open(str(rescued))) as kept:
+        run = the_run(kept, monitor.run_id)
+        assert (run.status, run.completed, run.lost) == ("completed", 3, 0)
+        assert counted(kept, Update, run.id) == 3
+        with kept.read() as session:
+            assert session.scalars(select(Event.code).where(Event.code == "store_gone")).all()
+    if go_away is replaced:
+        with closing(Store.open(str(path))) as other, other.read() as session:
+            assert session.scalar(select(func.count()).select_from(Update)) == 0
+
+
+def test_a_file_that_is_gone_is_not_made_again_by_looking(tmp_path):
+    path = tmp_path / "store.db"
+    with closing(Store.open(str(path))) as store:
+        deleted(path)
+        for _ in range(3):
+            with (
+                store.read() as session,
+                pytest.raises(StoreGoneError, match="is not there any more"),
+            ):
+                session.execute(text("SELECT 1"))
+            with pytest.raises(StoreGoneError):
+                store.engine.pool.recreate().connect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_cannot_be_made_is_told_and_training_goes_on(tmp_path, monkeypatch):
+    """As on a disk that is full."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("app.store.database.rescue", full)
+    monkeypatch.setattr(monitor_module, "_END_SECONDS", 1.0)
+    said = []
+    with closing(Store.open(str(tmp_path / "store.db"))) as store:
+        monitor = StoreMonitor(store, enter(store, tmp_path), said.append)
+        monitor.run_started(info(tmp_path))
+        deleted(tmp_path / "store.db")
+        calls = Calls(monitor)
+        for update in (1, 2):
+            tell(calls, update)
+            calls.should_stop()
+        monitor.run_finished(outcome(2))
+    assert "a copy beside it cannot be made (No space left on device)" in said[0]
+    assert any("rows of this run could not be stored" in line for line in said)
+    assert len(said) == len(set(said)) <= 3

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from app.terminal import TerminalMonitor
+from app.terminal.summary import Leads
 from trainer.health.findings import Finding
 from trainer.monitor import Event, Outcome
 
@@ -25,6 +26,10 @@ FINDING = Finding(
     what="The critic misleads the advantages.",
     change="Raise ppo.critic.value_epochs.",
 )
+
+
+def leads():
+    return Leads(again="retrograd train run.toml --resume")
 
 
 def play(monitor, info, group, values):
@@ -72,7 +77,7 @@ def play_evaluated(monitor, info, group, values):
         monitor.evaluation(1, held_out, {"eval/mean_reward": 0.9375})
         monitor.event(Event("info", "checkpoint", "saved b", 1, {"path": "out/b.ckpt"}))
         monitor.event(Event("error", "checkpoint", "the disk is full", 1))
-        monitor.run_finished(Outcome("stopped", 1, None, "stopped after 1 updates"))
+        monitor.run_finished(Outcome("stopped", 1, None, "stopped after 1 update"))
 
 
 EVALUATED = [
@@ -84,25 +89,27 @@ EVALUATED = [
 
 def test_evaluations_and_checkpoints_in_a_log_file(info, group, values):
     stream = io.StringIO()
-    play_evaluated(TerminalMonitor(stream), info, group, values)
+    play_evaluated(TerminalMonitor(stream, leads=leads), info, group, values)
     lines = stream.getvalue().splitlines()
     assert [line for line in lines if line.startswith(("held-out", "error"))] == EVALUATED
     assert "saved" not in stream.getvalue(), "one a minute would hide all else"
-    assert lines[-2:] == ["  checkpoint: out/b.ckpt", "  go on: retrograd train … --resume"]
+    assert lines[-2:] == ["  checkpoint: out/b.ckpt", "  go on: retrograd train run.toml --resume"]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_evaluations_and_checkpoints_on_a_terminal(monkeypatch, info, group, values, columns):
     monkeypatch.delenv("NO_COLOR", raising=False)
     output = on_a_terminal(
-        monkeypatch, columns, lambda s: play_evaluated(TerminalMonitor(s), info, group, values)
+        monkeypatch,
+        columns,
+        lambda s: play_evaluated(TerminalMonitor(s, leads=leads), info, group, values),
     )
     lines = [line.strip() for line in re.split("[\r\n]+", SEQUENCES.sub("", output))]
     assert all(len(line) <= columns for line in lines)
     assert [line for line in lines if line.startswith(("held-out reward", "error"))] == EVALUATED
     assert lines[-3:-1] == [
         "checkpoint  out/b.ckpt",
-        "go on       retrograd train … --resume",
+        "go on       retrograd train run.toml --resume",
     ]
 
 

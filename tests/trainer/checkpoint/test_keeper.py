@@ -110,11 +110,16 @@ def test_a_folder_that_cannot_be_made_is_told_and_the_run_goes_on(keeper, tmp_pa
     assert (event.level, event.code, event.update) == ("error", "checkpoint", 1)
     where = tmp_path / "saved"
     assert event.message == (
-        f"the checkpoint of update 1 could not be written to {where}: File exists"
+        f"the checkpoint of update 1 could not be written to {where}: File exists. Make room "
+        "there, or mend what keeps it; until then there is none. Training goes on, and tries again "
+        "after the next update"
     )
+    keeper.update_done(2, 20, state(2))
+    assert len(keeper.monitor.events) == 1, "once, however often it fails"
+
     where.unlink()
-    keeper.ended(1, 10, state(1))
-    assert names(keeper) == ["update-000001.ckpt"], "it is tried again at the end"
+    keeper.ended(2, 20, state(2))
+    assert names(keeper) == ["update-000002.ckpt"], "it is tried again at the end"
 
 
 def test_a_model_that_went_away_is_told_and_the_run_goes_on(tmp_path):

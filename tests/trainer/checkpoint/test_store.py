@@ -188,3 +188,40 @@ def test_a_run_that_goes_on_keeps_its_own(tmp_path):
     goes_on.start_at(7)
     goes_on.save(8, 8, {})
     assert names(tmp_path) == ["update-000007.ckpt", "update-000008.ckpt"]
+
+
+def test_a_run_that_goes_on_from_elsewhere_leaves_what_others_have_in_its_folder(tmp_path):
+    for update in (7, 8):
+        Store(tmp_path, keep=2, every_steps=1, run="others", _cleared=True).save(update, 1, {})
+    goes_on = Store(tmp_path, keep=2, every_steps=1, run="mine")
+    goes_on.start_at(3)
+    for update in (4, 5, 6):
+        goes_on.save(update, update, {})
+    aside, *own = names(tmp_path)
+    assert own == ["update-000005.ckpt", "update-000006.ckpt"]
+    assert names(tmp_path / aside) == ["update-000007.ckpt", "update-000008.ckpt"]
+
+
+def test_of_a_folder_that_runs_share_only_its_own_is_taken(tmp_path):
+    mine, others = tmp_path / "update-000002.ckpt", tmp_path / "update-000009.ckpt"
+    write(mine, {"update": 2}, "mine")
+    write(others, {"update": 9}, "others")
+    os.utime(mine, (1, 1))
+    told = []
+    assert find(tmp_path, told.append, "mine") == (mine, {"update": 2})
+    assert told == [f"{tmp_path}: passed over 1 checkpoint of another run."]
+    assert find(tmp_path, nothing)[0] == others, "whoever does not know whose takes the newest"
+    assert find(others, nothing, "mine")[0] == others, "a file that is named is taken"
+    mine.unlink()
+    with pytest.raises(ConfigError, match="no whole checkpoint of this run, but 1 checkpoint of"):
+        find(tmp_path, told.append, "mine")
+
+
+def test_where_there_is_none_the_ones_that_were_put_aside_are_named(tmp_path):
+    aside = tmp_path / "earlier-20260105-101112"
+    aside.mkdir()
+    write(aside / "update-000007.ckpt", {"update": 7})
+    with pytest.raises(ConfigError) as told:
+        find(tmp_path, nothing)
+    assert f"Those of a run before it are in {aside}" in str(told.value)
+    assert find(aside, nothing)[1] == {"update": 7}

@@ -20,6 +20,7 @@ def info() -> RunInfo:
         updates=3,
         params={"training": {"lr": 1e-4, "device": None}, "lora": {"targets": ["q", "v"]}},
         facts={"machine": "cpu"},
+        run_id="5d41402abc4b2a76b9719d911017c592",
     )
 
 

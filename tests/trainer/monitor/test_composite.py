@@ -144,3 +144,37 @@ def test_ctrl_c_inside_a_monitor_is_not_swallowed():
 
     with pytest.raises(KeyboardInterrupt):
         CompositeMonitor([Interrupting()]).should_stop()
+
+
+class ComesAndGoes(Recorder):
+    """Takes no metrics while its disk is full, and everything else always."""
+
+    full = True
+
+    def metrics(self, *_):
+        if self.full:
+            raise OSError(28, "No space left on device")
+
+
+def test_the_end_of_a_monitors_trouble_is_told_as_well(info):
+    healthy, other = Recorder(), ComesAndGoes()
+    monitors = CompositeMonitor([other, healthy])
+    monitors.run_started(info)
+    for full in (True, True, False, False, True, False):
+        other.full = full
+        monitors.metrics(1, "trained", {})
+        monitors.settle()
+    codes = [event.code for event in healthy.events]
+    assert codes == ["monitor_failed", "monitor_again"] * 2
+    assert healthy.events[1].message == "ComesAndGoes records again; it has missed 2 so far."
+
+
+def test_what_comes_and_goes_all_the_time_is_not_told_each_time(info):
+    healthy, other = Recorder(), ComesAndGoes()
+    monitors = CompositeMonitor([other, healthy])
+    monitors.run_started(info)
+    for update in range(1000):
+        other.full = update % 2 == 0
+        monitors.metrics(update, "trained", {})
+    assert len(healthy.events) == 6
+    assert monitors.losses == {"ComesAndGoes": 500}

@@ -35,6 +35,7 @@ EXPECTED = [
         "model": "base.gguf",
         "params": {"training": {"lr": 1e-4, "device": None}, "lora": {"targets": ["q", "v"]}},
         "resumed_from_update": None,
+        "run_id": "5d41402abc4b2a76b9719d911017c592",
     },
     {
         "type": "prompt",

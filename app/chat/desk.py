@@ -1,0 +1,219 @@
+"""One answer at a time for the whole server: conversations wait in line, and one process answers.
+
+The process holds the model and adapter that were asked last. It ends when nobody looks on any more,
+after some minutes without a question, and with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+
+from app.chat.conversations import Chat, ChatError, Draws, Exchange
+from app.chat.process import Answering, Message, Partners
+
+IDLE_SECONDS = 180.0
+"""How long the process waits for the next question."""
+LEFT_SECONDS = 3.0
+"""How long a page may be away: it may only be loaded anew."""
+MOST_CHATS = 64
+MOST_EXCHANGES = 200
+MOST_WAITING = 16
+
+
+class Desk:
+    """All conversations of a server. Its methods are called on the event loop, `find` and `close`
+    from any thread."""
+
+    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._idle_seconds = idle_seconds
+        self._chats: dict[str, Chat] = {}
+        self._turn = asyncio.Lock()
+        self._waiting: list[Exchange] = []
+        self._answering: Answering | None = None
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._numbers = itertools.count(1)
+        self._number = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    def find(self, chat_id: str) -> Chat | None:
+        return self._chats.get(chat_id)
+
+    def worker(self) -> int | None:
+        """The pid of the process that answers, where there is one."""
+        return self._answering.pid if self._answering and self._answering.alive else None
+
+    def open(self, run_id: int, partners: Partners) -> Chat:
+        """A new conversation. The one that was silent for longest gives way to it when there are
+        too many. Raises ChatError where all of them are being answered."""
+        if len(self._chats) >= MOST_CHATS:
+            silent = [chat for chat in self._chats.values() if not chat.busy]
+            if not silent:
+                raise ChatError("Too many conversations are open. Try again in a moment.", 503)
+            del self._chats[min(silent, key=lambda chat: chat.touched).id]
+        chat = Chat(run_id, partners)
+        self._chats[chat.id] = chat
+        return chat
+
+    def ask(self, chat: Chat, question: str, draws: Draws) -> asyncio.Task[None]:
+        """Put a question in line; the task ends with its answers. Raises ChatError."""
+        if self.closed:
+            raise ChatError("The server is about to end.", 503)
+        if chat.busy:
+            raise ChatError("The answers to the last message are still being written.")
+        if len(chat.exchanges) >= MOST_EXCHANGES:
+            raise ChatError(f"A conversation has at most {MOST_EXCHANGES} messages. Begin anew.")
+        if len(self._waiting) >= MOST_WAITING:
+            raise ChatError("Too many conversations wait for an answer. Try again later.", 503)
+        exchange = Exchange(question, draws)
+        chat.exchanges.append(exchange)
+        self._waiting.append(exchange)
+        chat.tell()
+        task = asyncio.get_running_loop().create_task(self._attend(chat, exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def ahead(self, exchange: Exchange) -> int:
+        """How many are answered before this one."""
+        return self._waiting.index(exchange) if exchange in self._waiting else 0
+
+    def stop(self, chat: Chat) -> None:
+        """Let the answers that are being written end where they are."""
+        if not chat.busy:
+            return
+        exchange = chat.exchanges[-1]
+        exchange.stopped = True
+        if exchange.phase == "waiting":
+            self._end(chat, exchange, "stopped")
+        elif exchange.phase == "loading":
+            # The model is being read, which nothing but the end of the process cuts short.
+            self._dismiss()
+        elif self._answering is not None:
+            self._answering.send({"stop": self._number})
+
+    def left(self, chat: Chat) -> None:
+        """A page has gone. Where no other one shows the conversation, and none comes back, nobody
+        wants its answers; and the process ends with the last page."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(LEFT_SECONDS, self._see_whether_alone, chat)
+
+    def close(self) -> None:
+        """End everything: open streams, and the process."""
+        self.closed = True
+        for chat in list(self._chats.values()):
+            chat.tell()
+        self._dismiss()
+
+    def _see_whether_alone(self, chat: Chat) -> None:
+        if not chat.watched:
+            self.stop(chat)
+        if not any(one.watched or one.busy for one in self._chats.values()):
+            self._dismiss()
+
+    async def _attend(self, chat: Chat, exchange: Exchange) -> None:
+        try:
+            async with self._turn:
+                if not exchange.stopped and not self.closed:
+                    self._hold(None)
+                    await self._answer(chat, exchange)
+        except ChatError as error:
+            self._end(chat, exchange, "stopped" if exchange.stopped else str(error))
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(exchange)
+            self._end(chat, exchange, "stopped")
+            for other in self._chats.values():
+                other.tell()  # they have moved up
+            if not self._turn.locked():
+                self._hold(self._idle_seconds)
+
+    async def _answer(self, chat: Chat, exchange: Exchange) -> None:
+        exchange.phase = "loading"
+        chat.tell()
+        answering = await self._ready(chat.partners)
+        exchange.phase = "answering"
+        chat.tell()
+        for voice, spoken in enumerate(exchange.answers):
+            if exchange.stopped:
+                break
+            self._number = next(self._numbers)
+            draws = exchange.draws
+            answering.send(
+                {
+                    "id": self._number,
+                    "voice": voice,
+                    "messages": chat.before(exchange, voice),
+                    "text": exchange.question,
+                    "seed": draws.seed,
+                    "temperature": draws.temperature,
+                    "top_p": draws.top_p,
+                    "max_new_tokens": draws.max_new_tokens,
+                }
+            )
+            while not spoken.over:
+                message = await self._next()
+                if message.get("id") != self._number:
+                    continue
+                if message["kind"] == "text":
+                    spoken.text += message["text"]
+                elif message["kind"] == "done":
+                    spoken.end_as(message, chat.partners.ctx)
+                else:
+                    spoken.end(message["message"], failed=True)
+                chat.tell()
+
+    async def _ready(self, partners: Partners) -> Answering:
+        """The process, with the model and the adapter of this conversation. Raises ChatError."""
+        current = self._answering
+        if current is not None and current.alive and current.partners == partners:
+            return current
+        self._dismiss()
+        loop, messages = asyncio.get_running_loop(), asyncio.Queue[Message]()
+        self._messages = messages
+
+        def tell(message: Message) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(messages.put_nowait, message)
+
+        self._answering = Answering(partners, tell)
+        while (await self._next())["kind"] != "ready":
+            pass
+        return self._answering
+
+    async def _next(self) -> Message:
+        """The next message of the process. Raises ChatError where it has none to send any more."""
+        message = await self._messages.get()
+        if message["kind"] == "failed":
+            raise ChatError(message["message"])
+        if message["kind"] == "gone":
+            self._dismiss()
+            raise ChatError(
+                f"The process that answers has ended (status {message['status']}). If the machine "
+                f"has no memory left for the model, the system ends it."
+            )
+        return message
+
+    def _end(self, chat: Chat, exchange: Exchange, note: str) -> None:
+        """Mark what has not ended yet; once over, nothing changes."""
+        for spoken in exchange.answers:
+            if not spoken.over:
+                spoken.end(note, failed=note != "stopped")
+        if exchange.phase != "over":
+            exchange.phase = "over"
+            chat.tell()
+
+    def _hold(self, seconds: float | None) -> None:
+        """Let the process wait for so long; None: as long as it takes."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self._dismiss)
+
+    def _dismiss(self) -> None:
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.close()

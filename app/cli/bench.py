@@ -1,0 +1,129 @@
+"""``retrograd bench``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.errors import Debug, reported
+from app.cli.train import Config, Model, Seed
+
+if TYPE_CHECKING:
+    from trainer.bench import Bench
+    from trainer.config import RunConfig
+    from trainer.opening.sides import Wish
+
+
+def bench(
+    config: Config,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="An adapter, or a whole model, in place of the run's \\[output]."
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="An adapter to compare with, in place of the base alone."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prompts to ask (SFT: texts), in place of those under \\[evaluation], or without "
+            "such a section of those trained on.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="How many of them to take, evenly spread over the file."
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, metavar="K", help="Answers to each prompt; 4 if not given."),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=100, metavar="T", help="In place of the temperature in CONFIG."),
+    ] = None,
+    greedy: Annotated[
+        bool,
+        typer.Option(
+            "--greedy", help="Take the most probable token each time: one answer to a prompt."
+        ),
+    ] = False,
+    seed: Seed = None,
+    show: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="How many of the largest gains and losses to show."),
+    ] = 3,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every answer and figure as JSON instead.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the same JSON to FILE as well.")
+    ] = None,
+    model: Model = None,
+    debug: Debug = False,
+) -> None:
+    """Compare the base with what the run of CONFIG made of it.
+
+    Both answer the same prompts with the same seeds and are scored alike, without the judge. The
+    change of the mean reward comes with its 95% interval over prompts. For SFT it is the loss of
+    the texts.
+    """
+    with reported(debug):
+        from trainer.opening.sides import Wish
+
+        loaded = _loaded(config, model, seed, save)
+        wish = Wish(adapter, baseline, data, limit, samples, temperature, greedy)
+        result = _measured(loaded, wish)
+        if save is not None:
+            _save(result, save)
+        if as_json:
+            typer.echo(_json(result))
+        else:
+            from app.terminal.bench import print_bench
+
+            print_bench(result, show)
+
+
+def _loaded(path: Path, model: Path | None, seed: int | None, save: Path | None) -> RunConfig:
+    from app.overrides import with_seed
+    from trainer.config import Overrides, load_config
+    from trainer.errors import ConfigError
+
+    config = load_config(path, Overrides(model=model))
+    if save is not None and (save.is_dir() or not save.parent.is_dir()):
+        raise ConfigError(f"--save: {save}: name a file in a folder that exists.")
+    return config if seed is None else with_seed(config, seed)
+
+
+def _measured(config: RunConfig, wish: Wish) -> Bench:
+    from app.terminal.progress import ProgressMonitor
+    from trainer.bench import bench as run_bench
+
+    with ProgressMonitor() as monitor:
+        return run_bench(config, wish, monitor)
+
+
+def _json(result: Bench) -> str:
+    from app.cli.bench_record import record_of
+
+    return json.dumps(record_of(result), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _save(result: Bench, path: Path) -> None:
+    from trainer.errors import RetrogradError
+
+    try:
+        path.write_text(_json(result) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RetrogradError(f"--save: {path}: cannot be written ({error.strerror}).") from error

@@ -1,0 +1,124 @@
+"""``retrograd runs export``"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from app.cli.errors import Debug, reported, say
+from app.cli.runs_common import Number, Place, opened_store, unknown_run
+
+if TYPE_CHECKING:
+    from app.store.exports import Export
+
+What = Literal["metrics", "answers", "events", "records"]
+Form = Literal["csv", "jsonl", "tensorboard"]
+
+
+def export(
+    run: Number,
+    what: Annotated[
+        What | None,
+        typer.Option(
+            help="The metrics (unless another is named), all answers, the journal's events, or "
+            "records: prompts, answers and updates in the shape of observe.jsonl.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[
+        Form | None,
+        typer.Option(
+            "--format",
+            help="A table (csv, unless another is named), JSON lines, or the metrics, "
+            "configuration and some answers as an event file for TensorBoard.",
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file, in place of the terminal; for TensorBoard a folder, in which the run "
+            "gets one of its own.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Place = None,
+    debug: Debug = False,
+) -> None:
+    """Write a run for other programs: its metrics, answers or events."""
+    with reported(debug):
+        from trainer.errors import RetrogradError
+
+        asked = None if form == "tensorboard" else _export(what or "metrics", form)
+        folder = _folder(what, to) if asked is None else None
+        with opened_store(store) as opened:
+            from app.store.queries.runs import get_run
+
+            with opened.read() as session:
+                if get_run(session, run) is None:
+                    raise unknown_run(run, opened)
+            try:
+                if folder is not None:
+                    from app.store.export_tensorboard import write_event_file
+
+                    say(f"TensorBoard reads the run in {write_event_file(opened, run, folder)}.")
+                elif asked is not None:
+                    _write(asked.lines(opened, run), to)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise RetrogradError(f"{to}: cannot be written ({error.strerror}).") from error
+
+
+def _export(what: What, form: Form | None) -> Export:
+    from app.store.exports import EXPORTS
+    from trainer.errors import ConfigError
+
+    found = EXPORTS.get(f"{what}.{form or ('jsonl' if what == 'records' else 'csv')}")
+    if found is None:
+        raise ConfigError(f"{what} cannot be written as {form}: leave --format out.")
+    return found
+
+
+def _folder(what: What | None, to: Path | None) -> Path:
+    from trainer.errors import ConfigError
+
+    if what is not None:
+        raise ConfigError(
+            f"An event file has the metrics, the configuration and some answers: leave out --what "
+            f"{what}, or write --format csv or jsonl."
+        )
+    if to is None:
+        raise ConfigError("Name a folder for the event file with --to.")
+    return to
+
+
+def _write(lines: Iterator[str], to: Path | None) -> None:
+    """To the terminal, or as a file that is there once it is whole. Raises OSError."""
+    if to is None:
+        for line in lines:
+            sys.stdout.buffer.write(line.encode())
+        sys.stdout.flush()
+        return
+    if to.exists() and not to.is_file():  # a pipe, or a device
+        _fill(to, lines)
+        return
+    new = to.with_name(f"{to.name}.part")
+    try:
+        _fill(new, lines)
+        new.replace(to)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def _fill(path: Path, lines: Iterator[str]) -> None:
+    # With their own ends, on every system.
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(lines)

@@ -1,0 +1,92 @@
+"""A stored run as an event file, for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.store.database import Store
+from app.store.export import each_update
+from app.store.models import Run, Update
+from app.store.queries.answers import Filters, all_matching
+from app.store.queries.trajectories import AnswerRow, Kind, prompts_of
+from trainer.health.headline import headline_of
+from trainer.monitor.eventfile import (
+    PATTERN,
+    EventFile,
+    configuration,
+    hyperparameters,
+    samples,
+    scalars,
+)
+from trainer.monitor.tensorboard import folder_name
+
+_SAMPLES_IN_A_RUN = 10
+
+
+def write_event_file(store: Store, run_id: int, directory: Path) -> Path:
+    """Write the run ``run_id``, which is there, into a folder of its own in ``directory``, where it
+    takes the place of what was exported of it before; that folder. Superseded rows are left out.
+
+    Raises OSError, and then leaves what was there before.
+    """
+    with store.read() as session:
+        run = session.get_one(Run, run_id)
+    folder = directory / f"run-{run_id}-{folder_name(run.name)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    earlier = list(folder.glob(PATTERN))
+    file = EventFile(folder, first=0)
+    try:
+        _write(store, run, file)
+        file.close()
+    except BaseException:
+        file.abandon()
+        file.path.unlink(missing_ok=True)
+        raise
+    for path in earlier:
+        path.unlink(missing_ok=True)
+    return folder
+
+
+def _write(store: Store, run: Run, file: EventFile) -> None:
+    began = run.started_at or run.created_at
+    main = headline_of(run.algorithm)
+    begin, start, complete = hyperparameters(run.params, [main.name, main.held_out])
+    for summary in (configuration(run.model, run.facts, run.params), begin, start):
+        file.write(0, began, summary)
+    step, due, at = max(1, run.completed // _SAMPLES_IN_A_RUN), 0, began
+    for update, values in each_update(store, run.id):
+        at = update.at
+        file.write(update.update, at, scalars(values))
+        if update.kind == "evaluation":
+            _sample(store, run.id, update, file)
+        elif update.update >= due and _sample(store, run.id, update, file):
+            due = update.update + step
+    if run.status == "completed":
+        file.write(run.completed, at, complete)
+
+
+def _sample(store: Store, run_id: int, update: Update, file: EventFile) -> bool:
+    """Whether the update has answers whose texts were kept."""
+    kind: Kind = "evaluation" if update.kind == "evaluation" else "train"
+    found = list(_answers(store, run_id, kind, update.update))
+    if found:
+        tag = "eval/answers" if kind == "evaluation" else "answers"
+        file.write(update.update, update.at, samples(tag, found))
+    return bool(found)
+
+
+def _answers(
+    store: Store, run_id: int, kind: Kind, update: int
+) -> Iterator[tuple[str, str, float]]:
+    for rows in all_matching(store, run_id, kind, Filters(), update):
+        yield from _asked(store, [row for row in rows if row.text is not None])
+
+
+def _asked(store: Store, rows: list[AnswerRow]) -> Iterator[tuple[str, str, float]]:
+    """As `samples` takes them; a prompt is what its last message says."""
+    with store.read() as session:
+        prompts = prompts_of(session, {row.prompt_id for row in rows})
+    for row in rows:
+        messages = prompts[row.prompt_id].messages
+        yield (messages[-1][1] if messages else ""), row.text or "", row.reward

@@ -1,0 +1,168 @@
+"""A run in TensorBoard: its metrics, evaluations, configuration and some of its answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from tensorboardX.proto.summary_pb2 import Summary
+
+from trainer.errors import ConfigError
+from trainer.health.headline import headline_of
+from trainer.health.resolve import lookup
+from trainer.monitor.base import SilentMonitor
+from trainer.monitor.eventfile import (
+    EventFile,
+    configuration,
+    hyperparameters,
+    sampled,
+    samples,
+    scalars,
+)
+from trainer.monitor.protocol import GroupRecord, Outcome, RunInfo, UpdateStatus
+
+OWNER = "run.json"
+"""The file in a run's folder that says which run it is of."""
+_SAMPLES_IN_A_RUN = 10  # as many as TensorBoard keeps of a text
+_MOST_CHARS = 2000
+_NAME_CHARS = 80
+
+
+class TensorBoardMonitor(SilentMonitor):
+    """Writes event files into a folder of the run's own in ``directory``. A run that goes on from a
+    checkpoint goes on in the folder that it had, in a new file that takes over after the
+    checkpoint's update.
+
+    What was told of an update is in the file when it ends. ``tell`` takes a line for the person who
+    waits. Steps are updates.
+    """
+
+    def __init__(self, directory: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+        self.folder: Path | None = None
+        self._directory, self._tell = directory, tell
+        self._file: EventFile | None = None
+        self._complete: Summary | None = None
+        self._every, self._max_chars = 1, _MOST_CHARS
+        self._sample_steps, self._next_sample = 1, 0
+        self._pending: tuple[int, Summary] | None = None
+
+    def run_started(self, info: RunInfo) -> None:
+        """Raises ConfigError where the folder or the file cannot be written."""
+        self._every = int(lookup(info.params, "observe.every") or 1)
+        self._max_chars = min(
+            int(lookup(info.params, "observe.max_text_chars") or _MOST_CHARS), _MOST_CHARS
+        )
+        self._sample_steps = max(1, info.updates // _SAMPLES_IN_A_RUN)
+        try:
+            self.folder, remark = folder_for(self._directory, info)
+            self._begin(info, self.folder)
+        except OSError as error:
+            raise ConfigError(
+                f"{self._directory} cannot be written for TensorBoard ({error.strerror}). Name a "
+                "folder that can be written with [metrics].tensorboard_dir, or leave that key out."
+            ) from error
+        self._tell(f"TensorBoard reads this run in {self.folder}{remark}.")
+
+    def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None:
+        if update < self._next_sample or (update - 1) % self._every:
+            return
+        if summary := self._samples("answers", groups):
+            self._pending = update, summary
+
+    def metrics(self, update: int, status: UpdateStatus, values: Mapping[str, float]) -> None:  # noqa: ARG002
+        summaries = [scalars(values)]
+        if self._pending is not None and self._pending[0] == update:
+            summaries.append(self._pending[1])
+            self._next_sample = update + self._sample_steps
+        self._pending = None
+        self._write(update, *summaries)
+
+    def evaluation(
+        self, update: int, groups: Sequence[GroupRecord], values: Mapping[str, float]
+    ) -> None:
+        # Its timings have the names of the update's, which they would stand beside.
+        own = {name: value for name, value in values.items() if name.startswith("eval/")}
+        answers = self._samples("eval/answers", groups)
+        self._write(update, scalars(own), *([answers] if answers else []))
+
+    def run_finished(self, outcome: Outcome) -> None:
+        if outcome.status == "completed" and self._complete is not None:
+            self._write(outcome.updates, self._complete)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _begin(self, info: RunInfo, folder: Path) -> None:
+        done = info.resumed_from_update
+        self._file = EventFile(folder, first=None if done is None else done + 1)
+        now, main = time.time(), headline_of(info.algorithm)
+        told = configuration(info.model, info.facts, info.params)
+        self._file.write(done or 0, now, told)
+        *begin, self._complete = hyperparameters(info.params, [main.name, main.held_out])
+        if done is None:
+            for summary in begin:
+                self._file.write(0, now, summary)
+        self._file.flush()
+
+    def _samples(self, tag: str, groups: Sequence[GroupRecord]) -> Summary | None:
+        answers = [
+            sampled(group.prompt.question, trajectory)
+            for group in groups
+            for trajectory in group.trajectories
+        ]
+        return samples(tag, answers, self._max_chars) if answers else None
+
+    def _write(self, step: int, *summaries: Summary) -> None:
+        if self.folder is None:
+            raise ValueError("the run has not started")
+        # A file whose end may be half a record is not written to again.
+        file = self._file or EventFile(self.folder)
+        self._file = None
+        try:
+            now = time.time()
+            for summary in summaries:
+                file.write(step, now, summary)
+            file.flush()
+        except OSError:
+            file.abandon()
+            raise
+        self._file = file
+
+
+def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
+    """The run's own folder in ``directory``, named as the run is, and what is to be said of it. One
+    that goes on gets the newest that was made for the same output. Raises OSError."""
+    if info.resumed_from_update is not None and (found := _of_output(directory, info.output)):
+        return found, f", where it goes on after update {info.resumed_from_update}"
+    name = folder_name(info.name)
+    for number in count(1):
+        folder = directory / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        owner = json.dumps({"name": info.name, "output": info.output})
+        (folder / OWNER).write_text(owner, encoding="utf-8")
+        return folder, "" if number == 1 else f": {name} beside it is another run's"
+    raise AssertionError("numbers do not end")
+
+
+def folder_name(name: str) -> str:
+    """``name`` as a folder may be called anywhere."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("._")[:_NAME_CHARS] or "run"
+
+
+def _of_output(directory: Path, output: str) -> Path | None:
+    found: list[tuple[int, Path]] = []
+    for owner in directory.glob(f"*/{OWNER}"):
+        try:
+            told = json.loads(owner.read_text(encoding="utf-8"))
+            if isinstance(told, dict) and told.get("output") == output:
+                found.append((owner.stat().st_mtime_ns, owner.parent))
+        except (OSError, ValueError):
+            continue  # no file of ours
+    return max(found)[1] if found else None
