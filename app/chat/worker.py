@@ -89,6 +89,8 @@ def _open(given: Question) -> Partner:
         ctx=given["ctx"],
         exact=given["exact"],
         use_gpu=given["use_gpu"],
+        variables=given["variables"],
+        merge_system=given["merge_system"],
     )
 
 
