@@ -163,6 +163,8 @@ def _wanted(model: Path, adapter: Path | None, ctx: int | None) -> _Wanted:
             "exact": not config.training.fast_sampling_context,
             "threads": config.training.threads,
             "use_gpu": config.model.device != "cpu",
+            "variables": config.model.template_variables,
+            "merge_system": config.model.merge_system,
         }
         trained = config.output.adapter_path
         if adapter is None and not trained.is_file():
