@@ -14,8 +14,6 @@ from app.cli.train import Config, Model, Seed
 if TYPE_CHECKING:
     from trainer.bench import Bench
     from trainer.config import RunConfig
-    from trainer.opening.sides import Wish
-
 
 Adapter = Annotated[
     Path | None,
@@ -87,11 +85,16 @@ def bench(
     the texts.
     """
     with reported(debug):
-        from trainer.opening.sides import Wish
+        from app.terminal.progress import ProgressMonitor
 
         loaded = _loaded(config, model, seed, save)
-        wish = Wish(adapter, baseline, data, limit, samples, temperature, greedy)
-        result = _measured(loaded, wish)
+        with ProgressMonitor() as monitor:
+            # After the configuration is known to be good: these imports take seconds.
+            from trainer.bench import bench as run_bench
+            from trainer.opening.sides import Wish
+
+            wish = Wish(adapter, baseline, data, limit, samples, temperature, greedy)
+            result = run_bench(loaded, wish, monitor)
         if save is not None:
             _save(result, save)
         if as_json:
@@ -111,14 +114,6 @@ def _loaded(path: Path, model: Path | None, seed: int | None, save: Path | None)
     if save is not None and (save.is_dir() or not save.parent.is_dir()):
         raise ConfigError(f"--save: {save}: name a file in a folder that exists.")
     return config if seed is None else with_seed(config, seed)
-
-
-def _measured(config: RunConfig, wish: Wish) -> Bench:
-    from app.terminal.progress import ProgressMonitor
-    from trainer.bench import bench as run_bench
-
-    with ProgressMonitor() as monitor:
-        return run_bench(config, wish, monitor)
 
 
 def _json(result: Bench) -> str:
