@@ -157,11 +157,6 @@ def _wanted(model: Path, adapter: Path | None, ctx: int | None) -> _Wanted:
         from trainer.config import load_config
 
         config = load_config(model)
-        if config.output.kind != "adapter":
-            raise ConfigError(
-                f"{config.where('output.kind')}: this run writes a whole model and no adapter. "
-                f"Talk to that by its path: retrograd chat {config.output.path}"
-            )
         model = config.model.path
         options = {
             "ctx": ctx or config.training.ctx,
@@ -169,13 +164,14 @@ def _wanted(model: Path, adapter: Path | None, ctx: int | None) -> _Wanted:
             "threads": config.training.threads,
             "use_gpu": config.model.device != "cpu",
         }
-        if adapter is None and not config.output.path.is_file():
+        own = config.output.adapter_path
+        if adapter is None and not own.is_file():
             raise ConfigError(
-                f"{config.where('output.path')}: {config.output.path}: there is no such file yet. "
+                f"{config.where('output.path')}: {own}: there is no such file yet. "
                 f"Train it with `retrograd train`, name another adapter with --adapter, or talk to "
                 f"the base alone: retrograd chat {model}"
             )
-        adapter = adapter or config.output.path
+        adapter = adapter or own
     if adapter is not None and not adapter.is_file():
         raise ConfigError(f"{adapter}: there is no such adapter file.")
     return _Wanted(model, adapter, options)
