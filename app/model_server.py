@@ -53,7 +53,8 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What is served: ``base``, and under another name the same with ``adapter`` on it.
+    """What is served: ``base``, and under another name the same with ``adapter`` on it, or the
+    whole model ``trained`` that a run has made of it.
 
     ``ctx`` is the most tokens of a conversation with its answer, and ``variables`` are those of the
     chat template. ``remarks`` tell where prompts differ from those of training.
@@ -62,6 +63,7 @@ class Offer:
     base: Path
     adapter: Path | None
     ctx: int
+    trained: Path | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     threads: int | None = None
     gpu: bool = True
@@ -70,7 +72,17 @@ class Offer:
     @property
     def names(self) -> list[str]:
         """What the models are called; the first answers to any name that is not known."""
-        return ["base"] if self.adapter is None else ["base", "adapter"]
+        return [name for name, _, _ in self.models]
+
+    @property
+    def models(self) -> list[tuple[str, Path, Path | None]]:
+        """Each model's name, its file, and the adapter on it."""
+        models: list[tuple[str, Path, Path | None]] = [("base", self.base, None)]
+        if self.adapter is not None:
+            models.append(("adapter", self.base, self.adapter))
+        if self.trained is not None:
+            models.append(("trained", self.trained, None))
+        return models
 
 
 def offer_of_files(base: Path, adapter: Path | None, ctx: int | None = None) -> Offer:
@@ -81,12 +93,14 @@ def offer_of_files(base: Path, adapter: Path | None, ctx: int | None = None) -> 
 
 
 def offer_of_run(config: RunConfig, adapter: Path | None, ctx: int | None = None) -> Offer:
-    """The base model of a run and the adapter that it has written, or ``adapter`` in its place.
+    """The base model of a run and what it has written, an adapter or a whole model; ``adapter``
+    takes its place.
     Raises as `offer_of_files`."""
-    base, trained = config.model.path, adapter or config.output.path
-    if not trained.is_file():
+    base, result = config.model.path, adapter or config.output.path
+    whole = adapter is None and config.output.kind == "model"
+    if not result.is_file():
         raise ConfigError(
-            f"{config.where('output.path')}: {trained}: there is no adapter yet. Train it with "
+            f"{config.where('output.path')}: {result}: there is no such file yet. Train it with "
             "`retrograd train`, name another one with --adapter, or serve the base alone by giving "
             "the model's path."
         )
@@ -97,14 +111,17 @@ def offer_of_run(config: RunConfig, adapter: Path | None, ctx: int | None = None
             "The server does not merge system messages (model.merge_system = true): put that text "
             "into the first user message."
         )
+    if whole:
+        describe(GgufFile(result))
     return Offer(
         base,
-        trained,
-        _checked(base, trained, ctx),
-        config.model.template_variables,
-        config.training.threads,
-        config.model.device != "cpu",
-        tuple(remarks),
+        None if whole else result,
+        _checked(base, None if whole else result, ctx),
+        trained=result if whole else None,
+        variables=config.model.template_variables,
+        threads=config.training.threads,
+        gpu=config.model.device != "cpu",
+        remarks=tuple(remarks),
     )
 
 
@@ -191,9 +208,9 @@ def _models(offer: Offer) -> list[ModelSettings]:
     threads = {"n_threads": offer.threads, "n_threads_batch": offer.threads}
     return [
         ModelSettings.model_construct(
-            model=str(offer.base),
+            model=str(path),
             model_alias=name,
-            lora_path=str(offer.adapter) if name == "adapter" else None,
+            lora_path=str(adapter) if adapter else None,
             n_ctx=offer.ctx,
             n_gpu_layers=-1 if offer.gpu else 0,
             # Logits of all positions would take ctx × vocabulary floats.
@@ -202,7 +219,7 @@ def _models(offer: Offer) -> list[ModelSettings]:
             verbose=False,
             **(threads if offer.threads else {}),
         )
-        for name in offer.names
+        for name, path, adapter in offer.models
     ]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from trainer.chat.encode import encode
 from trainer.chat.messages import Message, PromptLine
@@ -46,7 +46,8 @@ class Partner(Closing):
 
     ``ctx`` bounds a conversation, in tokens; without one it is what the model was trained for, at
     most `USUAL_CTX`. With ``raw`` no chat template is used: see `Conversation`. ``exact`` trades
-    speed for float32 keys and values.
+    speed for float32 keys and values. ``variables`` are for the chat template, and ``merge_system``
+    puts a system message that it does not take before the first user message.
 
     Raises:
         ModelError: a file cannot be opened, is damaged, or an adapter was made for another model;
@@ -65,6 +66,8 @@ class Partner(Closing):
         exact: bool = False,
         threads: int | None = None,
         use_gpu: bool = True,
+        variables: Mapping[str, Any] | None = None,
+        merge_system: bool = False,
     ) -> None:
         file = GgufFile(path)
         architecture = describe(file)
@@ -84,7 +87,9 @@ class Partner(Closing):
             self.vocabulary = Vocabulary(model.vocab, model)
             self.template = None
             if not raw:
-                self.template = opened.enter_context(_template(self.vocabulary, path))
+                self.template = opened.enter_context(
+                    _template(self.vocabulary, path, variables, merge_system)
+                )
             self.voices = [
                 opened.enter_context(
                     Voice(
@@ -197,8 +202,10 @@ def _context(path: Path, asked: int | None, trained: int) -> int:
     return asked
 
 
-def _template(vocabulary: Vocabulary, path: Path) -> ChatTemplate:
+def _template(
+    vocabulary: Vocabulary, path: Path, variables: Mapping[str, Any] | None, merge_system: bool
+) -> ChatTemplate:
     try:
-        return open_template(vocabulary, path)
+        return open_template(vocabulary, path, variables, merge_system=merge_system)
     except ModelError as error:
         raise ModelError(f"{error}; --raw lets it go on from a text as it is") from error

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Message = dict[str, Any]
@@ -19,13 +19,16 @@ _NOT_PASSED_ON = ("RETROGRAD_TOKEN", "RETROGRAD_STORE")
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """A base and an adapter on it, to be talked to in a context of ``ctx`` tokens."""
+    """A base and an adapter on it, to be talked to in a context of ``ctx`` tokens, with what the
+    run gave its chat template."""
 
     model: str
     adapter: str
     ctx: int
     exact: bool = False
     use_gpu: bool = True
+    variables: dict[str, Any] = field(default_factory=dict, hash=False)
+    merge_system: bool = False
 
 
 class Answering:

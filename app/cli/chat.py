@@ -168,6 +168,8 @@ def _wanted(model: Path, adapter: Path | None, ctx: int | None) -> _Wanted:
             "exact": not config.training.fast_sampling_context,
             "threads": config.training.threads,
             "use_gpu": config.model.device != "cpu",
+            "variables": config.model.template_variables,
+            "merge_system": config.model.merge_system,
         }
         if adapter is None and not config.output.path.is_file():
             raise ConfigError(

@@ -75,10 +75,13 @@ def partners_of(session: Session, run: Run) -> Partners | str:
         return "its configuration does not say what it was trained on"
     if not Path(model).is_file():
         return "its base model is not there any more"
+    given = lookup(run.params, "model.template_variables")
     return Partners(
         model=model,
         adapter=found.path,
         ctx=ctx,
         exact=lookup(run.params, "training.fast_sampling_context") is False,
         use_gpu=lookup(run.params, "model.device") != "cpu",
+        variables=given if isinstance(given, dict) else {},
+        merge_system=lookup(run.params, "model.merge_system") is True,
     )

@@ -74,7 +74,9 @@ def test_a_model_has_to_be_there_with_a_template(random_llama, tmp_path):
 def test_a_run_brings_its_adapter_threads_and_variables(random_llama, random_adapter, run_of):
     model = random_llama(layers=1, template="{{ style }}{{ messages[0].content }}")
     config = run_of(model, 'template_variables = { style = "x" }')
-    with pytest.raises(ConfigError, match=r"run\.toml:9: .*adapter\.gguf: there is no adapter yet"):
+    with pytest.raises(
+        ConfigError, match=r"run\.toml:9: .*adapter\.gguf: there is no such file yet"
+    ):
         offer_of_run(config, None)
     config.output.path.parent.mkdir()
     config.output.path.write_bytes(random_adapter(model).read_bytes())
@@ -83,6 +85,16 @@ def test_a_run_brings_its_adapter_threads_and_variables(random_llama, random_ada
     assert (offer.variables, offer.threads, offer.gpu) == ({"style": "x"}, 3, False)
     other = random_adapter(model, seed=1)
     assert offer_of_run(config, other).adapter == other
+
+
+def test_a_run_that_writes_a_whole_model_has_it_beside_the_base(random_llama, run_of):
+    model = random_llama(layers=1)
+    config = run_of(model)
+    whole = config.model_copy(update={"output": config.output.model_copy(update={"kind": "model"})})
+    whole.output.path.parent.mkdir()
+    whole.output.path.write_bytes(model.read_bytes())
+    offer = offer_of_run(whole, None)
+    assert offer.models == [("base", model, None), ("trained", whole.output.path, None)]
 
 
 def test_where_prompts_differ_from_those_of_training_it_is_said(

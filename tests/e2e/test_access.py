@@ -134,7 +134,7 @@ def closed_server(tmp_path_factory):
 def test_the_login_is_readable_also_after_a_wrong_token(closed_server, tab):
     watch = tab(closed_server, viewport=NARROW)
     watch.page.goto("/")
-    expect(watch.page.get_by_role("heading", name="Log in")).to_be_visible()
+    expect(watch.page.get_by_role("button", name="Log in")).to_be_visible()
     assert_readable(watch)
     watch.page.get_by_label("Token").fill("wrong")
     with watch.page.expect_response(lambda answer: answer.status == 401):

@@ -49,6 +49,20 @@ def test_the_model_reads_what_a_run_would_have_it_read(tiny):
     )
 
 
+def test_the_chat_template_gets_what_a_run_would_give_it(random_llama):
+    template = (
+        "{% for m in messages if m.role == 'system' %}{{ raise_exception('none') }}{% endfor %}"
+        "{{ style }}{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|bot|>"
+    )
+    model = random_llama(layers=1, template=template)
+    with Partner(model, variables={"style": "S"}, merge_system=True) as partner:
+        prompt = partner.conversation(system="Be brief.").prompt("hi")
+        text = b"".join(partner.vocabulary.piece(t, special=True) for t in prompt).decode()
+    assert text == "S<|user|>Be brief.\n\nhi<|end|><|bot|>"
+    with pytest.raises(ConfigError, match="never reads tone; what it reads: style"):
+        Partner(model, variables={"tone": "S"})
+
+
 def test_each_turn_is_answered_as_the_runs_sampler_answers_it(random_llama, random_adapter):
     model = random_llama(context=2048)
     adapter = random_adapter(model)
