@@ -39,6 +39,7 @@ class Block:
     language: str
     text: str
     mark: str
+    is_fenced: bool
 
     @property
     def where(self) -> str:
@@ -71,13 +72,15 @@ def blocks_of(page: Path) -> list[Block]:
             mark = marked[1]
         elif line.startswith("```"):
             end = lines.index("```", at + 1)
-            found.append(_block(page, at + 1, line[3:], lines[at + 1 : end], mark))
+            body = lines[at + 1 : end]
+            found.append(_block(page, at + 1, line[3:], body, mark, fenced=True))
             mark, at = "", end
         elif line.startswith("    ") and not lines[at - 1]:
             end = at
             while end < len(lines) and (lines[end].startswith("    ") or not lines[end]):
                 end += 1
-            found.append(_block(page, at + 1, "", [text[4:] for text in lines[at:end]], mark))
+            body = [text[4:] for text in lines[at:end]]
+            found.append(_block(page, at + 1, "", body, mark, fenced=False))
             mark, at = "", end - 1
         elif line:
             mark = ""
@@ -85,11 +88,13 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
-def _block(page: Path, line: int, language: str, lines: list[str], mark: str) -> Block:
+def _block(
+    page: Path, line: int, language: str, lines: list[str], mark: str, *, fenced: bool
+) -> Block:
     text = "\n".join(lines).rstrip("\n") + "\n"
     if not language and COMMANDS.search(text):
         language = "sh"
-    return Block(page.relative_to(ROOT).as_posix(), line, language, text, mark)
+    return Block(page.relative_to(ROOT).as_posix(), line, language, text, mark, fenced)
 
 
 ALL = [block for page in PAGES for block in blocks_of(page)]

@@ -18,6 +18,7 @@ MATHS = (
     "trainer/algorithms/gae.py",
     "trainer/algorithms/losses.py",
     "trainer/algorithms/metrics.py",
+    "trainer/algorithms/paired.py",
     "trainer/algorithms/schedules.py",
     "trainer/judge/scores.py",
     "trainer/merge/factors.py",
@@ -65,7 +66,7 @@ FOUNDATIONS = {
     "spread.py": {"algorithms"},
 }  # fmt: skip
 """Which rooms of the trainer each room may import, and does; all of them stand above it here."""
-AT_THE_TOP = {"opening", "session.py", "check.py", "ending.py", "run.py"}
+AT_THE_TOP = {"opening", "session.py", "bench.py", "check.py", "ending.py", "run.py"}
 """What puts the rooms together may import any of them."""
 OF_THE_APP = {
     "stop.py": set(),

@@ -42,7 +42,7 @@ class Draws:
     max_new_tokens: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Spoken:
     """A voice's answer as far as it is there. ``note`` says how it ended, where that is not plain;
     ``failed`` that it is why there is no answer."""
@@ -66,7 +66,7 @@ class Spoken:
         self.end("; ".join(filter(None, notes)))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Exchange:
     """A question, and the answers of the voices in the order of `VOICES`."""
 
@@ -77,7 +77,7 @@ class Exchange:
     stopped: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Chat:
     """A conversation with the run's model and adapter. All of it happens on the event loop, but
     for reading, which may see an answer half-way."""

@@ -109,9 +109,11 @@ class Desk:
         self._dismiss()
 
     def _see_whether_alone(self, chat: Chat) -> None:
-        if not chat.watched:
-            self.stop(chat)
-        if not any(one.watched or one.busy for one in self._chats.values()):
+        if chat.watched:
+            return
+        self.stop(chat)
+        others = (one for one in self._chats.values() if one is not chat)
+        if not any(one.watched or one.busy for one in others):
             self._dismiss()
 
     async def _attend(self, chat: Chat, exchange: Exchange) -> None:

@@ -26,14 +26,12 @@ from trainer.errors import RetrogradError
 from trainer.rollout.answers import SamplingSettings
 
 _NICENESS = 15
-"""A run that trains on this machine goes first."""
 
 Question = dict[str, Any]
 
 
 def main() -> None:
-    with suppress(OSError):
-        os.nice(_NICENESS)
+    _give_way()
     desk = _Desk()
     given = json.loads(sys.stdin.readline() or "null")
     if given is None:
@@ -46,6 +44,15 @@ def main() -> None:
                 _answer(partner, desk, question)
     except RetrogradError as error:
         _tell(kind="failed", message=str(error))
+
+
+def _give_way() -> None:
+    """To a run that trains on this machine: it goes first, and where memory ends, this process does
+    and not that one."""
+    with suppress(OSError):
+        os.nice(_NICENESS)
+    with suppress(OSError):  # where there is no /proc
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 class _Desk:

@@ -17,59 +17,66 @@ if TYPE_CHECKING:
     from trainer.opening.sides import Wish
 
 
+Adapter = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="An adapter, or a whole model, in place of the run's \\[output]."
+    ),
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="An adapter to compare with, in place of the base alone."),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prompts to ask (SFT: texts), in place of those under \\[evaluation], or without such "
+        "a section of those trained on.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="How many of them to take, evenly spread over the file."),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(min=1, max=256, metavar="K", help="Answers to each prompt; 4 if not given."),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0.01, max=100, metavar="T", help="In place of the temperature in CONFIG."),
+]
+Greedy = Annotated[
+    bool,
+    typer.Option(
+        "--greedy", help="Take the most probable token each time: one answer to a prompt."
+    ),
+]
+Show = Annotated[
+    int, typer.Option(min=0, metavar="N", help="How many of the largest gains and losses to show.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print every answer and figure as JSON instead.")
+]
+Save = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the same JSON to FILE as well.")
+]
+
+
 def bench(
     config: Config,
-    adapter: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="An adapter, or a whole model, in place of the run's \\[output]."
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="An adapter to compare with, in place of the base alone."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Prompts to ask (SFT: texts), in place of those under \\[evaluation], or without "
-            "such a section of those trained on.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="How many of them to take, evenly spread over the file."
-        ),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, metavar="K", help="Answers to each prompt; 4 if not given."),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=100, metavar="T", help="In place of the temperature in CONFIG."),
-    ] = None,
-    greedy: Annotated[
-        bool,
-        typer.Option(
-            "--greedy", help="Take the most probable token each time: one answer to a prompt."
-        ),
-    ] = False,
+    adapter: Adapter = None,
+    baseline: Baseline = None,
+    data: Data = None,
+    limit: Limit = None,
+    samples: Samples = None,
+    temperature: Temperature = None,
+    greedy: Greedy = False,
     seed: Seed = None,
-    show: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="How many of the largest gains and losses to show."),
-    ] = 3,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print every answer and figure as JSON instead.")
-    ] = False,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the same JSON to FILE as well.")
-    ] = None,
+    show: Show = 3,
+    as_json: Json = False,
+    save: Save = None,
     model: Model = None,
     debug: Debug = False,
 ) -> None:

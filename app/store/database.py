@@ -119,8 +119,10 @@ class Store:
         """Where the file of the store is gone (StoreGoneError), copy what it held into a new one
         beside its place, and be the store of that; its path. Raises OSError and sqlite3.Error."""
         # The identity stays the one that it had: this process is known by it elsewhere.
-        target = rescue(self.engine, Path(self.place))
+        gone = self.engine
+        target = rescue(gone, Path(self.place))
         self._use(engine_for(str(target)))
+        gone.dispose()  # a file that was deleted takes room for as long as it is open
         return target
 
     def close(self) -> None:

@@ -148,4 +148,5 @@ stop.addEventListener("click", () => {
   message.focus();
 });
 
+document.getElementById("plain").hidden = true;
 if (field("chat").value) follow(field("chat").value);

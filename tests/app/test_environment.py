@@ -85,7 +85,7 @@ def test_a_build_of_torch_that_was_chosen_stays_chosen(make_venv, tmp_path):
 
 def test_another_option_compiles_llama_cpp_again(make_venv):
     make_venv()
-    (compiled, installed, _) = make_venv("CMAKE_ARGS=-DGGML_CUDA=ON")
+    (compiled, installed, *_) = make_venv("CMAKE_ARGS=-DGGML_CUDA=ON")
     assert "-DGGML_CUDA=ON" in compiled
     assert "--force-reinstall" in installed
     assert make_venv("CMAKE_ARGS=-DGGML_CUDA=ON") == []

@@ -1,4 +1,8 @@
-"""Every TOML block of README and docs is a configuration, or a part of one, that loads."""
+"""Every block of README and docs is what it looks like: TOML a configuration, or a part of one,
+that loads; JSON lines that parse, and load where they are prompts or texts; Python that compiles.
+
+Blocks of commands are the business of `test_commands.py` and `test_newcomer.py`.
+"""
 
 import json
 import re
@@ -6,7 +10,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from doc_pages import ALL
 
+from trainer.chat.dataset import read_conversations, read_prompts
 from trainer.config import SftConfig, load_config, refuse_unavailable
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +66,7 @@ def test_the_pages_that_show_a_whole_file_are_these():
         "docs/configuration.md",
         "docs/grpo.md",
         "docs/ppo.md",
+        "docs/quickstart.md",
         "docs/sft.md",
     ]
 
@@ -106,5 +113,39 @@ def test_parts_load_in_a_whole_file(tmp_path, where, algorithm):
             assert held[name] == json.loads(value), key
             continue
         assert name in held.model_fields_set, key
-        if not name.endswith(("path", "directory", "prompts", "data", "adapter")):
+        if not name.endswith(("path", "directory", "_dir", "prompts", "data", "adapter")):
             assert getattr(held, name) == json.loads(value), key
+
+
+LANGUAGES = {"", "csv", "ini", "jinja", "json", "mermaid", "nginx", "python", "sh", "text", "toml"}
+
+
+def of(language):
+    return [pytest.param(b, id=b.where) for b in ALL if b.language == language]
+
+
+def test_every_fence_is_read_as_a_block_of_a_language_that_is_known():
+    fences = sum(
+        len(re.findall(r"^```", p.read_text(encoding="utf-8"), re.MULTILINE)) // 2 for p in PAGES
+    )
+    assert sum(not b.page.startswith("examples") for b in ALL if b.is_fenced) == fences
+    assert {b.language for b in ALL} - LANGUAGES == set()
+
+
+@pytest.mark.parametrize("block", of("python"))
+def test_python_compiles(block):
+    compile(block.text, block.where, "exec")
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_json_lines_parse_and_load_where_they_are_prompts_or_texts(block, tmp_path):
+    rows = [json.loads(line) for line in block.text.splitlines()]
+    for row in rows:
+        # Requests and records hold messages too, and are no lines of a prompt file.
+        if not isinstance(row, dict) or set(row) & {"completion", "type", "prompt"}:
+            continue
+        if messages := row.get("messages"):
+            path = tmp_path / "lines.jsonl"
+            path.write_text(json.dumps(row), encoding="utf-8")
+            answered = messages[-1]["role"] == "assistant"
+            assert (read_conversations if answered else read_prompts)(path)

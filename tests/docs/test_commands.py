@@ -33,6 +33,8 @@ CHECKED = {"retrograd": "taken", "make": "made", "python": "ran", "python3": "ra
 def commands(text):
     """The simple commands of a script, as lists of words; what is quoted in `<<` is left out."""
     text = re.sub(r"<<'?(\w+)'?.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"'[^']*'", lambda quoted: quoted[0].replace("\n", " "), text)
+    text = re.sub(r"\$[a-z]+", "1", text)  # a variable of a loop
     for line in re.sub(r"\\\n", " ", text).splitlines():
         words = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
         words.whitespace_split = True

@@ -20,7 +20,7 @@ from doc_pages import ALL, ROOT
 
 QUICKSTART = "docs/quickstart.md"
 TEN_MINUTES = 600
-TRAINED = ("docs/health.md", "docs/observing.md")
+TRAINED = ("docs/health.md", "docs/observing.md", "docs/operations.md")
 """Pages that read what a run has left."""
 WALKED = sorted({b.page for b in ALL if b.verb == "runs"} - {QUICKSTART, "README.md"})
 
@@ -158,7 +158,7 @@ def test_a_newcomer_trains_a_model_in_ten_minutes_from_an_empty_folder(folder, e
     assert (folder / "adapter.gguf").is_file()
     rewards = [float(r.split()[0]) for r in said.split("/12: reward ")[1:]]
     assert len(rewards) == 12
-    assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.05
+    assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.1
 
 
 @pytest.mark.parametrize("page", WALKED)

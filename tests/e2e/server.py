@@ -90,6 +90,13 @@ class Server:
         self.process.wait()
         self.process = None
 
+    def interrupt(self) -> None:
+        """Ctrl-C alone, and nothing is done about what goes on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(timeout=20)
+        self.process = None
+
     def stop(self) -> None:
         """As by Ctrl-C. Runs outlive their server, so those that are still at work end first."""
         self._end_workers()

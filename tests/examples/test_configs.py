@@ -1,3 +1,4 @@
+import importlib.util
 import random
 import re
 
@@ -28,7 +29,9 @@ def test_example_loads_and_writes_under_runs(examples, root, name):
     assert all(path.is_file() for path in data_files(config).values())
 
 
-@pytest.mark.parametrize("prompts", ["tiny/prompts.jsonl", "addition/prompts.jsonl"])
+@pytest.mark.parametrize(
+    "prompts", ["tiny/prompts.jsonl", "addition/prompts.jsonl", "addition/held_out.jsonl"]
+)
 def test_answers_of_the_prompts_are_the_sums_asked_for(examples, prompts):
     lines = read_prompts(examples / prompts)
 
@@ -43,6 +46,20 @@ def test_addition_asks_every_update_the_same_kinds_of_sums(examples):
     digits = [len(re.findall("[0-9]", line.question)) for line in lines]
     assert len(digits) == 96
     assert all(sorted(digits[at : at + 4]) == [2, 2, 3, 4] for at in range(0, 96, 4))
+
+
+def test_the_held_out_sums_are_those_that_the_script_writes_and_not_trained_on(examples):
+    folder = examples / "addition"
+    spec = importlib.util.spec_from_file_location("make_held_out", folder / "make_held_out.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    written = (folder / "held_out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert script.held_out() == written
+    keys = [
+        {line.key for line in read_prompts(folder / n)} for n in ("prompts.jsonl", "held_out.jsonl")
+    ]
+    assert len(keys[1]) == 64
+    assert not keys[0] & keys[1]
 
 
 def test_the_sums_to_learn_are_right_and_none_of_them_is_held_out(examples):

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from trainer.bench import bench
 from trainer.config import load_config
 from trainer.monitor import SilentMonitor
+from trainer.opening.sides import Wish
 from trainer.run import run
 
 COUNT_WORDS = """
@@ -126,6 +128,20 @@ def test_addition_is_learnt_by_ppo_without_setting_off_the_audit(trained, smollm
     assert len(watcher.rewards) == 24
     assert watcher.last() - sum(watcher.rewards[:5]) / 5 >= 0.15
     assert watcher.audits == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3000)
+def test_a_bench_sees_that_addition_was_learnt(trained, examples, smollm2, tmp_path):
+    """After ten updates of 24, on sums that were not trained on."""
+    model = ('"../../models/SmolLM2-135M-Instruct.Q4_1.gguf"', json.dumps(str(smollm2)))
+    trained("addition/grpo.toml", model, ("updates = 24", "updates = 10"))
+    wish = Wish(data=examples / "addition" / "held_out.jsonl")
+    result = bench(load_config(tmp_path / "run.toml"), wish, SilentMonitor())
+    change = result.comparison.main
+    assert change.low > 0.1
+    assert change.better > 5 * change.worse
+    assert result.notes == []
 
 
 @pytest.mark.parametrize("name", ["smoke_tiny_grpo.toml", "smoke_tiny_ppo.toml"])

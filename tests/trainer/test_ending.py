@@ -32,29 +32,36 @@ def left(folder):
     return sorted(p.name for p in (folder / "out").iterdir() if p.suffix == ".gguf")
 
 
-def test_a_run_ends_with_the_merged_model_and_its_adapter_beside(model, tmp_path):
-    recorder = train(tmp_path, model, rewards(LIVE), MODEL | {"grpo.updates": 2})
+@pytest.fixture(scope="module")
+def finished(model, tmp_path_factory):
+    """A run of two updates that ended with a model; its folder, and what it said."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, train(folder, model, rewards(LIVE), MODEL | {"grpo.updates": 2})
+
+
+def test_a_run_ends_with_the_merged_model_and_its_adapter_beside(finished, model, tmp_path):
+    folder, recorder = finished
     outcome = recorder.outcome
     assert (outcome.status, outcome.updates) == ("completed", 2)
-    assert outcome.output == str(tmp_path / "out" / "merged.gguf")
-    assert outcome.adapter == str(tmp_path / ADAPTER)
-    assert left(tmp_path) == ["merged.adapter.gguf", "merged.gguf"]
-    plain = train(tmp_path / "plain", model, rewards(LIVE), {"grpo.updates": 2})
+    assert outcome.output == str(folder / "out" / "merged.gguf")
+    assert outcome.adapter == str(folder / ADAPTER)
+    assert left(folder) == ["merged.adapter.gguf", "merged.gguf"]
+    plain = train(tmp_path, model, rewards(LIVE), {"grpo.updates": 2})
     assert plain.outcome.adapter is None
     mine, theirs = exported(outcome.adapter), exported(plain.outcome.output)
     assert all(np.array_equal(mine[name], theirs[name]) for name in mine.keys() | theirs.keys())
 
 
-def test_the_model_is_what_the_command_makes_of_the_adapter(model, tmp_path):
-    train(tmp_path, model, rewards(LIVE), MODEL)
-    plan = make_plan(model, tmp_path / ADAPTER, "f16")
+def test_the_model_is_what_the_command_makes_of_the_adapter(finished, model, tmp_path):
+    folder, _ = finished
+    plan = make_plan(model, folder / ADAPTER, "f16")
     merge(plan, tmp_path / "own.gguf", lambda _: None, threads=1)
-    assert (tmp_path / "own.gguf").read_bytes() == (tmp_path / "out/merged.gguf").read_bytes()
+    assert (tmp_path / "own.gguf").read_bytes() == (folder / "out/merged.gguf").read_bytes()
     assert set(GgufFile(tmp_path / "own.gguf").type_counts()) == {"F16", "F32"}
 
 
-def test_the_model_was_compared_in_llama_cpp(model, tmp_path):
-    recorder = train(tmp_path, model, rewards(LIVE), MODEL)
+def test_the_model_was_compared_in_llama_cpp(finished):
+    _, recorder = finished
     (event,) = [e for e in recorder.events if e.code == "merge_checked"]
     assert 0 < event.data["gap"] < 0.01
     assert event.data["change"] > 1e-3
@@ -96,27 +103,35 @@ def test_a_run_that_is_asked_to_stop_merges_what_it_has(model, tmp_path):
     assert left(tmp_path) == ["merged.adapter.gguf", "merged.gguf"]
 
 
-def test_a_run_that_goes_on_ends_with_the_same_model(model, tmp_path):
-    changes = MODEL | {"grpo.updates": 3}
-    whole = train(tmp_path / "whole", model, rewards(LIVE), changes)
-    train(tmp_path / "cut", model, rewards(LIVE), changes, stop_at="metrics 1")
-    config = write_run(tmp_path / "cut", model, rewards(LIVE), changes)
-    again = run(config, Recorder(), resume_from=tmp_path / "cut" / "out" / "merged.checkpoints")
-    assert (again.status, again.updates) == ("completed", 3)
-    mine, theirs = GgufFile(Path(again.output)), GgufFile(Path(whole.outcome.output))
+def test_a_run_that_goes_on_ends_with_the_same_model(finished, model, tmp_path):
+    changes = MODEL | {"grpo.updates": 2}
+    train(tmp_path, model, rewards(LIVE), changes, stop_at="metrics 1")
+    config = write_run(tmp_path, model, rewards(LIVE), changes)
+    again = run(config, Recorder(), resume_from=tmp_path / "out" / "merged.checkpoints")
+    assert (again.status, again.updates) == ("completed", 2)
+    mine, theirs = GgufFile(Path(again.output)), GgufFile(Path(finished[1].outcome.output))
     assert all(np.array_equal(mine.read(name), theirs.read(name)) for name in mine.tensors)
 
 
-def test_a_merged_models_adapter_can_be_begun_with(model, tmp_path):
-    train(tmp_path / "first", model, rewards(LIVE), MODEL)
+def test_a_run_that_has_ended_is_given_a_model_afterwards(model, tmp_path):
+    train(tmp_path, model, rewards(LIVE), {"output.path": "out/merged.gguf"})
+    config = write_run(tmp_path, model, rewards(LIVE), MODEL)
+    again = run(config, Recorder(), resume_from=tmp_path / "out" / "merged.checkpoints")
+    assert (again.status, again.updates) == ("completed", 1)
+    assert GgufFile(tmp_path / "out/merged.gguf").text("general.type") == "model"
+    assert left(tmp_path) == ["merged.adapter.gguf", "merged.gguf"]
+
+
+def test_a_merged_models_adapter_can_be_begun_with(finished, model, tmp_path):
+    folder, _ = finished
     own = dict.fromkeys(("lora.rank", "lora.alpha", "lora.dtype"))
-    start = {"lora.init_adapter": str(tmp_path / "first" / ADAPTER), **own}
-    second = train(tmp_path / "second", model, rewards(LIVE), MODEL | start)
+    start = {"lora.init_adapter": str(folder / ADAPTER), **own}
+    second = train(tmp_path, model, rewards(LIVE), MODEL | start)
     assert second.outcome.status == "completed"
     # its own place is taken by what it reads
-    config = write_run(tmp_path / "first", model, rewards(LIVE), MODEL | start)
+    changes = MODEL | start | {"output.path": str(folder / "out/merged.gguf")}
     with pytest.raises(ConfigError, match=r"adapter\.gguf: the run reads or writes this file"):
-        run(config, Recorder())
+        run(write_run(tmp_path, model, rewards(LIVE), changes), Recorder())
 
 
 # -- no work is lost -----------------------------------------------------------------------------
@@ -194,11 +209,6 @@ def test_neither_a_strangers_model_nor_the_base_is_replaced(random_llama, tmp_pa
     assert "reads or writes this file itself" in refusal(
         write_run(tmp_path, base, rewards(LIVE), changes)
     )
-
-
-def test_a_run_may_replace_its_own_model(model, tmp_path):
-    for _ in range(2):
-        assert train(tmp_path, model, rewards(LIVE), MODEL).outcome.status == "completed"
 
 
 def test_check_tells_both_files(model, tmp_path):

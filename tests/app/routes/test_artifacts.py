@@ -161,3 +161,46 @@ def test_a_run_without_files_says_when_there_will_be_some(client, store, tmp_pat
     (tmp_path / "ended").mkdir()
     number = enter(store, tmp_path / "ended", status="failed")
     assert "The run left no file" in client.get(f"/runs/{number}/artifacts").text
+
+
+def test_a_merged_model_stands_before_its_adapter(client, store, tmp_path):
+    folder = tmp_path / "third"
+    folder.mkdir()
+    monitor = StoreMonitor(store, enter(store, folder, source="browser"))
+    monitor.run_started(info(folder, output=str(folder / "m.gguf")))
+    tell(monitor, 1)
+    (folder / "m.gguf").write_bytes(CONTENT)
+    (folder / "m.adapter.gguf").write_bytes(b"adapter")
+    paths = {"output": str(folder / "m.gguf"), "adapter": str(folder / "m.adapter.gguf")}
+    monitor.run_finished(outcome(1, **paths))
+    files = client.get(f"/runs/{monitor.run_id}/artifacts.json").json()["files"]
+    found = {file["kind"]: (file["name"], file["update"], file["size"]) for file in files}
+    assert list(found) == ["model", "adapter", "config"]
+    assert found["model"] == ("m.gguf", 1, len(CONTENT))
+    assert found["adapter"] == ("m.adapter.gguf", 1, 7)
+    assert files[0]["about"].startswith("The base with the adapter merged in")
+    model = client.get(f"/runs/{monitor.run_id}/artifacts/{files[0]['id']}")
+    assert model.content == CONTENT
+    assert model.headers["content-disposition"] == 'attachment; filename="m.gguf"'
+
+
+def test_where_merging_failed_the_model_of_an_earlier_segment_keeps_its_update(
+    client, store, tmp_path
+):
+    folder = tmp_path / "fourth"
+    folder.mkdir()
+    number = enter(store, folder, source="browser")
+    (folder / "m.gguf").write_bytes(CONTENT)
+    (folder / "m.adapter.gguf").write_bytes(b"adapter")
+    ends = (
+        {"output": str(folder / "m.gguf"), "status": "stopped"},
+        {"output": None, "status": "failed"},
+    )
+    for update, end in enumerate(ends, start=1):
+        monitor = StoreMonitor(store, number)
+        resumed = {"resumed_from_update": update - 1} if update > 1 else {}
+        monitor.run_started(info(folder, output=str(folder / "m.gguf"), **resumed))
+        tell(monitor, update)
+        monitor.run_finished(outcome(update, adapter=str(folder / "m.adapter.gguf"), **end))
+    files = client.get(f"/runs/{number}/artifacts.json").json()["files"]
+    assert [(f["kind"], f["update"]) for f in files[:2]] == [("model", 1), ("adapter", 2)]

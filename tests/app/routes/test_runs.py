@@ -42,6 +42,7 @@ def test_a_run_has_its_line(store, get, tmp_path):
     assert line.spark.startswith("M0,")
     html = get("/").text
     assert f'href="/runs/{run_id}"' in html
+    assert f">{run_id}</span>" in html, "its number is what commands take"
     assert "5 of 20" in html
     assert line.spark in html
 

@@ -23,6 +23,7 @@ def client(tmp_path_factory):
         app = create_app(ServerSettings(), store)
         with served(app) as address, httpx.Client(base_url=address, timeout=20) as client:
             yield client
+            app.state.hints.close()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from told_runs import (
     whole_run,
 )
 
+from app.jobs import queue
 from app.store.errors import StoreError
 from app.store.models import (
     Answer,
@@ -463,3 +464,27 @@ def test_two_runs_share_the_names_of_their_metrics(store, tmp_path):
     assert len(names) == len(set(names)) == 7
     assert curve(store, first.run_id) == curve(store, second.run_id) == [(1, 0.01)]
     assert len(rows(store, Run)) == 2
+
+
+def test_the_last_loss_of_a_long_run_of_texts_is_that_of_its_last_update(store, tmp_path):
+    monitor = StoreMonitor(store, enter(store, tmp_path, algorithm="sft"))
+    monitor.run_started(info(tmp_path, updates=200, algorithm="sft", params={}))
+    for update in range(1, 201):
+        monitor.metrics(update, "trained", {"sft/loss": 1.0 / update})
+    monitor.run_finished(outcome(200))
+    run = the_run(store, monitor.run_id)
+    assert run.last_reward == 1.0 / 200
+    assert run.sparkline[-1] > 1.0 / 200, "a point stands for several updates"
+
+
+def test_the_journal_tells_that_a_run_was_stopped_and_went_on(store, tmp_path):
+    run_id = whole_run(store, tmp_path, 2, end=False).run_id
+    queue.ask(store, run_id, "stop")
+    second = StoreMonitor(store, run_id)
+    second.run_started(info(tmp_path, resumed_from_update=2))
+    second.run_finished(outcome(2))
+    told = [(event.code, event.message, event.update) for event in rows(store, Event)]
+    assert told == [
+        ("stop_asked", "Somebody asked the run to stop.", None),
+        ("resumed", "The run goes on after update 2.", 2),
+    ]

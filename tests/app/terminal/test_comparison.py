@@ -24,12 +24,12 @@ def run(number, name="addition", algorithm="grpo", **courses):
 def shown(runs, metrics=("reward/mean",), differences=(), width=80):
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     print_comparison(runs, differences, metrics, 10, console)
-    return console.file.getvalue().splitlines()
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def test_each_metric_has_a_line_for_each_run_with_what_differs_from_the_first():
     lines = shown([run(3, reward__mean=course(0.5)), run(12, reward__mean=course(0.75, mean=0.4))])
-    assert lines[0] == "id  name      status     update   time  tokens  reward"
+    assert lines[0] == "id  name      status     update    time  tokens  reward"
     assert lines[1] == " 3  addition  completed   20/24  1m 01s  12,345  ▁ █"
     place = lines.index("reward/mean")
     assert lines[place + 1 : place + 4] == [

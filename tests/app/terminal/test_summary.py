@@ -118,3 +118,26 @@ def test_a_run_of_sft_is_summed_up_by_its_loss_of_which_the_lowest_is_best(sft_i
         "1.000 → 0.500 (-0.500), first → last; best 0.250 after update 4"
     )
     assert "reward" not in rows
+
+
+def test_a_merged_model_stands_with_the_adapter_that_was_kept(history, info, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    history.info = dataclasses.replace(info, params={"output": {"kind": "model"}})
+    (tmp_path / "my model.gguf").write_bytes(bytes(2 << 20))
+    kept = str(tmp_path / "my model.adapter.gguf")
+    outcome = Outcome("completed", 24, str(tmp_path / "my model.gguf"), "", adapter=kept)
+    assert summary_rows(history, outcome, None)[1:] == [
+        ("model", "my model.gguf (2.0 MiB)"),
+        ("adapter", "my model.adapter.gguf"),
+        ("use it", "llama-cli -m 'my model.gguf'"),
+    ]
+
+
+def test_where_merging_failed_the_adapter_is_what_can_be_used(history, info):
+    history.info = dataclasses.replace(info, params={"output": {"kind": "model"}})
+    outcome = Outcome("failed", 24, None, "no room", adapter="runs/m.adapter.gguf")
+    assert summary_rows(history, outcome, None)[1:] == [
+        ("model", "none was written; the adapter is whole"),
+        ("adapter", "runs/m.adapter.gguf"),
+        ("use it", "llama-cli -m models/base.gguf --lora runs/m.adapter.gguf"),
+    ]

@@ -114,18 +114,18 @@ def test_what_changed_most_is_ordered_by_gain_and_equal_ones_by_their_lines():
 
 
 @pytest.mark.parametrize(
-    ("after", "member"), [((0.5, 1.0, 0.0), 1), ((0.25, 0.0, 0.0), 0), ((0.0, 0.5, 0.5), 1)]
+    ("after", "member"),
+    [
+        ((0.5, 1.0, 0.0), 1),  # a gain, in which member 1 rises by 0.75
+        ((0.25, 0.0, 0.0), 2),  # a loss, in which member 2 falls by 0.5
+        ((0.0, 0.5, 0.5), 0),  # a loss that is member 0's alone
+    ],
 )
-def test_the_pair_that_is_shown_is_the_one_of_a_seed_that_changed_most_in_its_direction(
-    after, member
-):
-    """From 0.5, 0.25, 0.5: the first is a gain of member 1, 0.75; the second a loss, in which
-    members 0 and 1 lose 0.25 and member 2 loses 0.5; the third a loss that is member 0's."""
+def test_the_answers_that_are_shown_are_those_of_one_seed_that_changed_most(after, member):
     [pair] = compare_answers([group(0, 0.5, 0.25, 0.5)], [group(0, *after)]).pairs
     one, other = pair.plainest()
-    sign = 1 if pair.gain >= 0 else -1
-    best = max(range(3), key=lambda m: sign * (after[m] - (0.5, 0.25, 0.5)[m]))
-    assert (one.answer.text, other.answer.text) == (f"0.{best}", f"0.{best}")
+    assert (one.answer.text, other.answer.text) == (f"0.{member}", f"0.{member}")
+    assert (one.reward, other.reward) == ((0.5, 0.25, 0.5)[member], after[member])
 
 
 def text(line, tokens):

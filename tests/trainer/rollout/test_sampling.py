@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainer.errors import TrainingError
+from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.sampling import HEAD, draw
 
 
@@ -153,6 +154,16 @@ def test_top_p_reaches_into_the_tail_where_the_head_is_too_light():
     last_kept = (0.9 * mass - 1) / math.exp(-(HEAD + 1))
     assert 0 < tokens.max() <= last_kept + 1
     assert tokens.max() > last_kept / 2
+
+
+@pytest.mark.parametrize("spread", [0.001, 1.0, 30.0])
+def test_greedy_settings_draw_the_most_probable_token_whatever_the_seed(spread):
+    """Also where 100,000 tokens are all but equal; of two that are, the first."""
+    row = np.random.default_rng(1).normal(0, spread, 100_000).astype(np.float32)
+    row[[500, 70_000]] = row.max() + np.float32(spread)
+    greedy = SamplingSettings.greedy(8)
+    drawn = draw_many(row, 5, temperature=greedy.temperature, top_p=greedy.top_p)
+    assert drawn.tokens.tolist() == [500] * 5
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": -1.0}, {"top_p": 0.0}])
