@@ -29,6 +29,17 @@ def same_adapter(one, other):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
+def test_the_journal_tells_what_the_chat_template_was_given_and_does(random_llama, tmp_path):
+    template = "{{ strftime_now('%j') }}{{ style }}{{ messages[0].content }}<|end|>"
+    dated = random_llama(**SMALL, template=template)
+    recorder = train(tmp_path, dated, rewards(LIVE), {"model.template_variables.style": "in"})
+    [event] = [event for event in recorder.events if event.code == "template"]
+    assert event.level == "warning"
+    assert "writes today's date into the conversations" in event.message
+    assert recorder.info.facts["template variables"] == '{"style": "in"}'
+    assert recorder.info.params["model"]["template_variables"] == {"style": "in"}
+
+
 # -- a run that ends as planned ------------------------------------------------------------------
 
 
