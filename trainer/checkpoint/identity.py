@@ -47,7 +47,9 @@ def differences(saved: Identity, now: Identity) -> list[str]:
             found.append(f"{key}: the file has other contents than at the checkpoint")
     before, after = dict(_flat(saved["params"])), dict(_flat(now["params"]))
     for key in sorted(before.keys() | after.keys()):
-        if before.get(key) != after.get(key) and not _may_differ(key, now, common):
+        # What the program of then did not know was off, and is still.
+        newer = key not in before and after[key] in (None, False)
+        if before.get(key) != after.get(key) and not newer and not _may_differ(key, now, common):
             found.append(f"{key}: {before.get(key)!r} at the checkpoint, {after.get(key)!r} now")
     return found
 

@@ -73,6 +73,14 @@ def test_where_results_go_and_what_is_told_may_differ(sections):
     assert differences(SAVED, changed(**sections)) == []
 
 
+@pytest.mark.parametrize("off", [None, False])
+def test_a_key_that_the_earlier_program_did_not_know_may_be_there_and_off(off):
+    assert differences(SAVED, changed(model={"merge_system": off})) == []
+    assert differences(SAVED, changed(model={"merge_system": True})) == [
+        "model.merge_system: None at the checkpoint, True now"
+    ]
+
+
 def test_files_that_were_moved_are_the_same_files():
     moved = changed(
         model={"path": "/b/base.gguf"},
