@@ -1,7 +1,7 @@
 """Whether the file of an SQLite store is still the one that was opened, and what is done if not.
 
-A process that has a file open goes on writing into it after it was deleted, renamed or replaced,
-and nobody will ever find there what it writes. So each transaction looks at the name first, which
+A process that has a file open goes on writing into it after it was deleted, emptied, renamed or
+replaced, and nobody will ever find there what it writes. So each transaction looks at the name first, which
 costs microseconds, and is refused where the name means another file by now.
 """
 
@@ -17,13 +17,13 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Dialect, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 RESCUED = "rescued"
 
 
 class StoreGoneError(OperationalError):
-    """The store's file was deleted, renamed or replaced while it was open."""
+    """The store's file was deleted, emptied, renamed or replaced while it was open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,14 @@ class Presence:
         """Raises StoreGoneError."""
         found = _file_at(self.path)
         if found == self.known:
-            return
-        how = "is not there any more" if found is None else "is another one than was opened"
-        words = f"the file {self.path} {how}: it was deleted, renamed or replaced meanwhile"
+            if found is None or self.path.stat().st_size > 0:
+                return
+            how = "is empty"
+        else:
+            how = "is not there any more" if found is None else "is another one than was opened"
+        words = (
+            f"the file {self.path} {how}: it was deleted, emptied, renamed or replaced meanwhile"
+        )
         raise StoreGoneError("BEGIN", None, sqlite3.OperationalError(words))
 
 
@@ -78,6 +83,9 @@ def rescue(engine: Engine, path: Path) -> Path:
             assert isinstance(source, sqlite3.Connection)
             with closing(sqlite3.connect(target)) as copy:
                 source.backup(copy)
+                (state,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+                if state != "ok":
+                    raise sqlite3.DatabaseError(f"what is still held of it is damaged: {state}")
         finally:
             held.close()
     except BaseException:
@@ -85,6 +93,12 @@ def rescue(engine: Engine, path: Path) -> Path:
             left.unlink(missing_ok=True)
         raise
     return target
+
+
+def damaged(error: Exception) -> bool:
+    """Whether SQLite found that the file is no database, or not a whole one."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) if isinstance(error, DBAPIError) else 0
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _new_file(path: Path, stem: str) -> Path:

@@ -17,7 +17,7 @@ from app.store.digest import Digest
 from app.store.inbox import EventTold, Inbox, Told
 from app.store.insert import Ids, update_run, write_rows
 from app.store.models import Request, Run
-from app.store.presence import StoreGoneError
+from app.store.presence import StoreGoneError, damaged
 from app.store.rows import Row, Rows
 from app.store.unfinished import Place
 from app.text import counted
@@ -133,6 +133,9 @@ class Writer(threading.Thread):
                 self._gave_up.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
                 attempt += 1
             except Exception as error:  # noqa: BLE001
+                if damaged(error):
+                    self._end_in_damage(error)
+                    return False
                 if len(batch) > 1:
                     return self._one_by_one(batch)
                 self._fail(error, batch[0].count)
@@ -204,7 +207,10 @@ class Writer(threading.Thread):
         except StoreGoneError:
             self._rescue()
         except Exception as error:  # noqa: BLE001  the next turn does it again
-            self._meet(error)
+            if damaged(error):
+                self._end_in_damage(error)
+            else:
+                self._meet(error)
         else:
             if not self.failing:
                 self._end_trouble()
@@ -225,6 +231,20 @@ class Writer(threading.Thread):
             "lost to the store. Make room there, or mend what keeps it.",
         )
 
+    def _end_in_damage(self, error: Exception) -> None:
+        """The file is no database any more. What is written into it may seem to be kept, and
+        nobody could read it: nothing more is written."""
+        self.failure = reason(error)
+        if not self._hopeless:
+            self._hopeless = True
+            self._tell(
+                "store_damaged",
+                f"The store {self._store.place} is damaged ({self.failure}). Training goes on, and "
+                "nothing more of this run is kept there. Put a backup of the store in its place "
+                "when the run has ended; the adapter and the files that the run writes are not "
+                "touched by this.",
+            )
+
     def _end_trouble(self) -> None:
         self._trouble_since = 0.0
         if not self._in_trouble:
@@ -241,7 +261,7 @@ class Writer(threading.Thread):
             return False
         self._next_rescue = time.monotonic() + _RESCUE_SECONDS
         place = self._store.place
-        gone = f"The store {place} was deleted, renamed or replaced while this run wrote into it"
+        gone = f"The store {place} was deleted, emptied, renamed or replaced while this run wrote into it"
         try:
             saved = self._store.rescue()
         except (OSError, sqlite3.Error, DBAPIError) as error:

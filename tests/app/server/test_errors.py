@@ -135,7 +135,7 @@ def test_of_a_file_the_system_s_words_are_told_and_no_path(client):
 def test_a_store_that_is_gone_is_told_with_what_to_do(client):
     answer = client.get("/store-gone", headers={"accept": "text/html"})
     assert answer.status_code == 503
-    assert "deleted, renamed or replaced while this server had it open" in answer.text
+    assert "deleted, emptied, renamed or replaced while this server had it open" in answer.text
     assert "Put the file back" in answer.text
     assert "secret" not in answer.text
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 import told_runs
-from sqlalchemy import event, func, select, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import create_engine, event, func, select, text
+from sqlalchemy.exc import DatabaseError, OperationalError
 from told_runs import (
     enter,
     group,
@@ -37,7 +37,7 @@ from app.store.database import Store
 from app.store.export import records_jsonl
 from app.store.models import Answer, Artifact, Event, Metric, Update
 from app.store.monitor import StoreMonitor
-from app.store.presence import StoreGoneError
+from app.store.presence import StoreGoneError, damaged
 from app.store.queries.runs import list_runs
 from trainer.monitor import Event as Told
 
@@ -414,7 +414,9 @@ def test_a_store_whose_file_goes_away_loses_nothing_of_the_run(tmp_path, go_away
         monitor.run_finished(outcome(3))
     (rescued,) = path.parent.glob("store.rescued-*.db")
     [words] = said
-    assert words.startswith(f"The store {path} was deleted, renamed or replaced while this run")
+    assert words.startswith(
+        f"The store {path} was deleted, emptied, renamed or replaced while this run"
+    )
     assert f"look at it with --store {rescued}" in words
     with closing(Store.open(str(rescued))) as kept:
         run = the_run(kept, monitor.run_id)
@@ -463,3 +465,34 @@ def test_a_copy_that_cannot_be_made_is_told_and_training_goes_on(tmp_path, monke
     assert "a copy beside it cannot be made (No space left on device)" in said[0]
     assert any("rows of this run could not be stored" in line for line in said)
     assert len(said) == len(set(said)) <= 3
+
+
+def test_a_store_that_was_emptied_is_told_and_not_called_whole_again(tmp_path):
+    path, said = tmp_path / "store.db", []
+    with closing(Store.open(str(path))) as store:
+        monitor = StoreMonitor(store, enter(store, tmp_path), said.append)
+        monitor.run_started(info(tmp_path))
+        for update in range(1, 30):
+            tell(monitor, update)
+        monitor.settle()
+        path.write_bytes(b"")
+        for update in range(30, 33):
+            tell(monitor, update)
+            monitor.settle()
+            monitor.should_stop()
+        monitor.run_finished(outcome(32))
+    assert "emptied" in said[0]
+    assert "what is still held of it is damaged" in said[0]
+    assert "nothing was lost" not in " ".join(said)
+    assert "of this run could not be stored" in said[-1]
+    assert list(tmp_path.glob("*rescued*")) == []
+
+
+def test_a_file_that_is_no_database_is_known_by_what_sqlite_says(tmp_path):
+    (tmp_path / "other.db").write_bytes(b"no database at all" * 1000)
+    engine = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    with engine.connect() as connection, pytest.raises(DatabaseError) as caught:
+        connection.execute(text("SELECT * FROM sqlite_master"))
+    engine.dispose()
+    assert damaged(caught.value)
+    assert not damaged(ValueError("something else"))
