@@ -1,8 +1,8 @@
 """Whether the file of an SQLite store is still the one that was opened, and what is done if not.
 
 A process that has a file open goes on writing into it after it was deleted, emptied, renamed or
-replaced, and nobody will ever find there what it writes. So each transaction looks at the name first, which
-costs microseconds, and is refused where the name means another file by now.
+replaced, and nobody will ever find there what it writes. So each transaction looks at the name
+first, which costs microseconds, and is refused where the name means another file by now.
 """
 
 from __future__ import annotations

@@ -261,7 +261,10 @@ class Writer(threading.Thread):
             return False
         self._next_rescue = time.monotonic() + _RESCUE_SECONDS
         place = self._store.place
-        gone = f"The store {place} was deleted, emptied, renamed or replaced while this run wrote into it"
+        gone = (
+            f"The store {place} was deleted, emptied, renamed or replaced while this run wrote "
+            "into it"
+        )
         try:
             saved = self._store.rescue()
         except (OSError, sqlite3.Error, DBAPIError) as error:
