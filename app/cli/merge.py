@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,7 +119,7 @@ def _print(plan: Plan, to: Path, compared: Comparison | None) -> None:
     ]
     if compared is not None:
         rows.append(("compared", _words(compared)))
-    rows.append(("use it", f"llama-cli -m {to}"))
+    rows.append(("use it", f"llama-cli -m {shlex.quote(str(to))}"))
     print_rows([(Text(label, "dim"), Text(neutralise(value))) for label, value in rows])
 
 
