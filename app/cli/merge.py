@@ -69,10 +69,11 @@ def merge(
                 told=told,
             )
         _print(plan, to, compared)
-        if compared is not None and compared.gap > compared.change:
+        if compared is not None and not compared.is_met:
             typer.echo(
-                f"In this type the model loses more than the adapter has changed: {plan.type} is "
-                f"too coarse for what was learnt. Use f16, or q8_0.",
+                f"In this type the model misses what was learnt by {compared.gap:.2g} nats, and the "
+                f"adapter changes {compared.change:.2g}: {plan.type} is too coarse. Use f16, or "
+                f"q8_0.",
                 err=True,
             )
 

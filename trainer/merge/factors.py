@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from trainer.gguf.adapter import ENDINGS, check_kind, read_alpha, read_pair
 from trainer.gguf.file import Floats, GgufFile
 
 _BLOCK_FLOATS = 8 << 20
+_ROUNDING = 2.0**-22
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,36 @@ class Factors:
                         f"that are not finite, so the two cannot be merged."
                     )
                 yield block
+
+    def check_sum(self, whole: GgufFile, name: str) -> None:
+        """See that ``whole``, read again, holds one tensor's sum in F32, row by row.
+
+        Each row of what was added is multiplied with a random vector x and compared with
+        alpha / rank · B (A x). The two may differ by the rounding of the sum, and that is known:
+        a row that was left out, scaled or turned round is seen however small the change is.
+        Raises ModelError.
+        """
+        *experts, rows, columns = self.base.tensors[name].shape
+        a, b = (factor.astype(np.float64) for factor in self.pair(name))
+        rank = a.shape[-2]
+        b *= self.alpha / rank if self.alpha else 1.0
+        x = np.random.default_rng(columns).standard_normal(columns)
+        wanted = (b @ (a @ x)[..., None]).reshape(-1)
+        rounding = (np.abs(b) @ (np.abs(a) @ np.abs(x))[..., None]).reshape(-1) * (rank + 2)
+        step = max(1, _BLOCK_FLOATS // columns)
+        for first in range(0, rows * math.prod(experts), step):
+            last = min(first + step, wanted.size)
+            before = self.base.read_rows(name, first, last).astype(np.float64)
+            after = whole.read_rows(name, first, last)
+            most = np.abs(after) @ np.abs(x) + rounding[first:last]
+            excess = np.abs((after - before) @ x - wanted[first:last]) - most * _ROUNDING
+            if not (excess <= 0).all():
+                row = first + int(np.argmax(excess))
+                raise ModelError(
+                    f"{self.base.path}: the sum of {name} and what {self.file.path} adds to it was "
+                    f"not written as it should be: row {row} is another. The disk fails, or "
+                    f"retrograd does; please report it."
+                )
 
     def pair(self, name: str) -> tuple[Floats, Floats]:
         return read_pair(self.file, name, self.base.tensors[name].shape)
