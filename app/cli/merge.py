@@ -71,9 +71,9 @@ def merge(
         _print(plan, to, compared)
         if compared is not None and not compared.is_met:
             typer.echo(
-                f"In this type the model misses what was learnt by {compared.gap:.2g} nats, and the "
-                f"adapter changes {compared.change:.2g}: {plan.type} is too coarse. Use f16, or "
-                f"q8_0.",
+                f"In this type the model misses what was learnt by {compared.gap:.2g} nats, and "
+                f"the adapter changes {compared.change:.2g}: {plan.type} is too coarse. Use f16, "
+                f"or q8_0.",
                 err=True,
             )
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from trainer.errors import ModelError
-from trainer.gguf.adapter import ENDINGS, check_kind, read_alpha, read_pair
+from trainer.gguf.adapter import read_alpha, read_pair
 from trainer.gguf.file import Floats, GgufFile
+from trainer.gguf.fitting import check_fits
 
 _BLOCK_FLOATS = 8 << 20
 _ROUNDING = 2.0**-22
@@ -88,47 +89,7 @@ class Factors:
 
 
 def open_factors(path: Path, base: GgufFile) -> Factors:
-    """Read an adapter, and see that all of it fits ``base``: every factor has its other half, its
-    tensor, and the shape for it. Its ranks may differ from tensor to tensor.
-
-    Raises ModelError, which names what does not fit.
-    """
+    """Read an adapter, and see that all of it fits ``base``. Raises ModelError, which names what
+    does not."""
     file = GgufFile(path)
-    check_kind(file, base.get("general.architecture", str))
-    named = {}
-    for name in file.tensors:
-        target = next((name[: -len(e)] for e in ENDINGS if name.endswith(e)), None)
-        if target is None:
-            raise ModelError(
-                f"{path}: the tensor {name} is no factor of a LoRA, and leaving it out would "
-                f"change the model. It cannot be merged."
-            )
-        named[target] = name
-    for target, name in named.items():
-        _check_target(path, base, target, name)
-    factors = Factors(base, file, read_alpha(file), tuple(n for n in base.tensors if n in named))
-    if not factors.targets:
-        raise ModelError(f"{path}: the adapter holds no factors.")
-    for name in factors.targets:
-        factors.pair(name)
-    return factors
-
-
-def _check_target(path: Path, base: GgufFile, target: str, name: str) -> None:
-    if target == "token_embd.weight":
-        raise ModelError(
-            f"{path}: {name} adapts the embedding, which is not merged: leave the embedding out "
-            f"of the adapter's targets."
-        )
-    if target == "output.weight" and target not in base.tensors:
-        raise ModelError(
-            f"{path}: {name} adapts the output matrix, and in {base.path} that is the embedding, "
-            f"to which llama.cpp applies no such adapter: it was made for another model."
-        )
-    if target not in base.tensors:
-        raise ModelError(
-            f"{path}: {name} adapts {target}, and {base.path} has no such tensor: the adapter was "
-            f"made for another model."
-        )
-    if len(base.tensors[target].shape) not in (2, 3):
-        raise ModelError(f"{path}: {name} adapts {target}, which is no matrix in {base.path}.")
+    return Factors(base, file, read_alpha(file), check_fits(file, base))
