@@ -104,7 +104,8 @@ class Ending:
         config, session = self.config, self.session
 
         def check(candidate: Path) -> Agreement:
-            with open_checking_engine(config, self.inputs, candidate) as engine:
+            inputs = self.inputs
+            with open_checking_engine(config, inputs, candidate, beside=True) as engine:
                 return session.parity.compare_merged(session.adapter, engine)
 
         plan = make_plan(config.model.path, config.output.adapter_path)
