@@ -16,7 +16,7 @@ from trainer.llama.native import gpu_available
 from trainer.merge.plan import Plan
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.nats import logprobs, mean_nats, merge_limit
+from trainer.rollout.nats import GAP_LIMITS, logprobs, mean_nats, merge_limit
 from trainer.rollout.weights import WeightsKind
 
 TOKENS: Final = 32
@@ -63,7 +63,8 @@ def compare(plan: Plan, merged: Path, *, threads: int) -> Comparison | None:
     made = set(GgufFile(merged).type_counts())
     kind = _kind({*plan.factors.base.type_counts(), *made})
     change, gap = mean_nats(wanted - alone, wanted), mean_nats(wanted - found, wanted)
-    limit = merge_limit(change, kind)
+    # To BF16 the weights alone round to about as much as the floor of a small change.
+    limit = GAP_LIMITS[kind] if "BF16" in made else merge_limit(change, kind)
     is_coarse = not made <= _KEEPS_QUALITY
     is_met = gap <= limit and not (is_coarse and gap > change)
     result = Comparison(len(tokens), change, gap, kind != "file", is_met)
