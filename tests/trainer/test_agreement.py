@@ -121,7 +121,7 @@ def test_a_merged_model_that_lacks_a_small_change_is_refused(parity, decoder, en
     """A base in place of the merged model, with less between the two than rounding may be worth."""
     adapter = make_adapter(decoder, size=0.02)
     engine.swap_adapter(None)
-    with pytest.raises(TrainingError, match="where the adapter changes them by 0.0[234]"):
+    with pytest.raises(TrainingError, match=r"where the adapter changes them by 0\.0[234]"):
         parity.compare_merged(adapter, engine)
 
 
