@@ -32,9 +32,9 @@ from trainer.chat.vocabulary import Vocabulary
 from trainer.config.models import RunConfig
 from trainer.data import chat_template
 from trainer.errors import ConfigError, ModelError
-from trainer.gguf.adapter import read_adapter
 from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
+from trainer.gguf.fitting import check_fits
 
 DEFAULT_CTX = 4096
 """Tokens of a conversation, where the model was trained for as many."""
@@ -137,11 +137,12 @@ def _remarks(vocabulary: Vocabulary, template: ChatTemplate) -> Iterator[str]:
 
 def _checked(base: Path, adapter: Path | None, ctx: int | None) -> int:
     """The context to serve with, once model and adapter were seen to fit."""
-    architecture = describe(GgufFile(base))
+    file = GgufFile(base)
+    architecture = describe(file)
     if adapter is not None:
         if not adapter.is_file():
             raise ModelError(f"{adapter}: there is no such file. Name an adapter in GGUF.")
-        read_adapter(adapter, architecture)
+        check_fits(GgufFile(adapter), file)
     most = architecture.trained_context
     if ctx is not None and ctx > most:
         raise ConfigError(

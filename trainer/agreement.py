@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from trainer.errors import TrainingError
 from trainer.export import load_into
 from trainer.model.adapter import Adapter
 from trainer.model.decoder import Decoder
 from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.nats import (
+    GAP_LIMITS,
+    LogProbs,
+    change_limit,
+    log_softmax,
+    logprobs,
+    mean_nats,
+    merge_limit,
+)
 from trainer.rollout.weights import WeightsKind
 
-_GAP_LIMITS: dict[WeightsKind, float] = {"f32": 0.01, "f16": 0.05, "file": 0.5}
-_CHANGE_FLOORS: dict[WeightsKind, float] = {"f32": 0.005, "f16": 0.02, "file": 0.2}
-_SHARE = 0.5
 _NO_CHANGE = 1e-6
 _PROBE_SIZE = 0.8
 PROBE_TOKENS = 32
@@ -63,12 +68,12 @@ class Parity:
         """
         self._engine.swap_adapter(None)
         mine, theirs = self._mine(None), self._theirs()
-        if not mine.isfinite().all():
+        if not np.isfinite(mine).all():
             raise TrainingError(
                 "the base model's log-probabilities are not finite: the model file holds numbers "
                 "that are not, or are absurdly large. Get the file again."
             )
-        gap, limit = _mean(mine - theirs, mine), _GAP_LIMITS[self._weights]
+        gap, limit = mean_nats(mine - theirs, mine), GAP_LIMITS[self._weights]
         if not gap <= limit:
             raise TrainingError(
                 f"llama.cpp and torch disagree on the base model: log-probabilities differ by "
@@ -90,14 +95,14 @@ class Parity:
         mine_before, theirs_before = self._mine(None), self._theirs()
         self._engine.swap_adapter(path)
         mine, theirs = self._mine(adapter), self._theirs()
-        if not (mine.isfinite().all() and theirs.isfinite().all()):
+        if not (np.isfinite(mine).all() and np.isfinite(theirs).all()):
             raise TrainingError(
                 f"{path.name}: with this adapter log-probabilities are not finite: training has "
                 f"diverged. Lower training.lr."
             )
-        change = _mean(mine - mine_before, mine)
-        error = _mean((mine - mine_before) - (theirs - theirs_before), mine)
-        limit = max(_CHANGE_FLOORS[self._weights], _SHARE * change)
+        change = mean_nats(mine - mine_before, mine)
+        error = mean_nats((mine - mine_before) - (theirs - theirs_before), mine)
+        limit = change_limit(change, self._weights)
         if not error <= limit:
             raise TrainingError(
                 f"{path}: loaded in llama.cpp, this adapter does not compute what torch computes "
@@ -105,20 +110,23 @@ class Parity:
                 f"differ in that by {error:.3g} (at most {limit:.3g} on {self._weights} weights). "
                 f"The installed llama.cpp does not apply adapters as it should; please report it."
             )
-        return Agreement(change, error, _mean(mine - theirs, mine))
+        return Agreement(change, error, mean_nats(mine - theirs, mine))
 
     def compare_merged(self, adapter: Adapter, merged: RolloutEngine) -> Agreement:
         """Compare ``merged``, the model with ``adapter`` in F16 weights, with torch's two parts.
 
-        Raises TrainingError when they differ by more than rounding explains.
+        Raises TrainingError when they differ by more than rounding explains, or by more than half
+        of what the adapter changes.
         """
-        mine, theirs = self._mine(adapter), _log_softmax(merged, self._tokens)
-        change, gap = _mean(mine - self._mine(None), mine), _mean(mine - theirs, mine)
-        if not gap <= _GAP_LIMITS["f16"]:
+        mine, theirs = self._mine(adapter), logprobs(merged, self._tokens)
+        change = mean_nats(mine - self._mine(None), mine)
+        gap, limit = mean_nats(mine - theirs, mine), merge_limit(change, "f16")
+        if not gap <= limit:
             raise TrainingError(
                 f"loaded in llama.cpp, the merged model does not compute what torch computes with "
                 f"base and adapter: log-probabilities differ by {gap:.3g} nats on average (at most "
-                f"{_GAP_LIMITS['f16']} is rounding). Please report it."
+                f"{limit:.3g} is rounding, where the adapter changes them by {change:.3g}). Please "
+                f"report it."
             )
         return Agreement(change, gap, gap)
 
@@ -138,17 +146,8 @@ class Parity:
             )
         return result
 
-    def _mine(self, adapter: Adapter | None) -> Tensor:
-        return self._decoder.logits(self._tokens, adapter).cpu().log_softmax(-1)
+    def _mine(self, adapter: Adapter | None) -> LogProbs:
+        return log_softmax(self._decoder.logits(self._tokens, adapter).cpu().numpy())
 
-    def _theirs(self) -> Tensor:
-        return _log_softmax(self._engine, self._tokens)
-
-
-def _log_softmax(engine: RolloutEngine, tokens: Sequence[int]) -> Tensor:
-    return torch.from_numpy(engine.logits(tokens)).log_softmax(-1)
-
-
-def _mean(difference: Tensor, weights: Tensor) -> float:
-    """Each token counts by its probability, or those that nobody draws would drown the rest."""
-    return float((weights.exp() * difference.abs()).sum(-1).mean())
+    def _theirs(self) -> LogProbs:
+        return logprobs(self._engine, self._tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -225,7 +226,7 @@ def _notes(
     if config.lora.init_adapter is not None and wish.baseline is None:
         yield (
             f"The run began with {config.lora.init_adapter.name}, so a part of the change is that "
-            f"adapter's. --baseline {config.lora.init_adapter} leaves it out."
+            f"adapter's. --baseline {shlex.quote(str(config.lora.init_adapter))} leaves it out."
         )
 
 

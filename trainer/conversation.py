@@ -15,9 +15,9 @@ from trainer.chat.template import ChatTemplate, Span
 from trainer.chat.vocabulary import Vocabulary
 from trainer.closing import Closing
 from trainer.errors import ConfigError, DataError, ModelError
-from trainer.gguf.adapter import read_adapter
 from trainer.gguf.architecture import describe, forced_metadata
 from trainer.gguf.file import GgufFile
+from trainer.gguf.fitting import check_fits
 from trainer.gguf.tensors import check_tensors
 from trainer.llama.model import LlamaModel
 from trainer.llama.native import gpu_available
@@ -75,7 +75,7 @@ class Partner(Closing):
         self.ctx = _context(path, ctx, architecture.trained_context)
         for adapter in adapters:
             if adapter is not None:
-                read_adapter(adapter, architecture)
+                check_fits(GgufFile(adapter), file)
         with ExitStack() as opened:
             model = opened.enter_context(
                 LlamaModel.open(

@@ -37,11 +37,14 @@ class Ending:
             # A wish that was met: the run then ends as one that stopped between updates.
             with suppress(RolloutStopped):
                 self.session.loop.train()
-            return self._ended(), None
+            done = self._ended()
         except RetrogradError as error:
             return self._failed(error), None
         except BaseException as error:  # noqa: BLE001  (kept, and raised by the caller)
             return self._failed(error), error
+        if self.config.output.kind == "adapter" or done.output is None:
+            return done, None
+        return self._merged(done)
 
     def _ended(self) -> Outcome:
         """Export, and check what was exported."""
@@ -64,12 +67,12 @@ class Ending:
         )
         status: Literal["completed", "stopped"] = "completed" if whole else "stopped"
         path = str(self.config.output.path)
-        done = Outcome(status, updates, path, f"{status} after {_counted(updates)}")
-        return done if self.config.output.kind == "adapter" else self._merged(done)
+        return Outcome(status, updates, path, f"{status} after {_counted(updates)}")
 
-    def _merged(self, done: Outcome) -> Outcome:
-        """The outcome with the model that is made of the exported adapter; where it cannot be made
-        the run has failed, and the adapter is there nevertheless."""
+    def _merged(self, done: Outcome) -> tuple[Outcome, BaseException | None]:
+        """The outcome with the model that is made of the exported adapter, and what has to be
+        raised; where it cannot be made the run has failed, and the adapter is there nevertheless:
+        exported and compared, which is not done a second time."""
         output = self.config.output
         adapter = str(output.adapter_path)
         self.monitor.event(
@@ -79,7 +82,10 @@ class Ending:
             agreement = self._merge()
         except RetrogradError as error:
             message = f"the model could not be written: {error}\n{self._saved(done.updates)}"
-            return Outcome("failed", done.updates, None, message, adapter=adapter)
+            return Outcome("failed", done.updates, None, message, adapter=adapter), None
+        except BaseException as error:  # noqa: BLE001  (kept, and raised by the caller)
+            message = f"{words_of(error)}\n{self._saved(done.updates)}"
+            return Outcome(status_of(error), done.updates, None, message, adapter=adapter), error
         self.monitor.event(
             Event(
                 "info",
@@ -90,7 +96,7 @@ class Ending:
                 data={"change": agreement.change, "gap": agreement.gap},
             )
         )
-        return replace(done, adapter=adapter)
+        return replace(done, adapter=adapter), None
 
     def _merge(self) -> Agreement:
         """Write the merged model to the output's path once llama.cpp computes with it what torch
@@ -98,7 +104,8 @@ class Ending:
         config, session = self.config, self.session
 
         def check(candidate: Path) -> Agreement:
-            with open_checking_engine(config, self.inputs, candidate) as engine:
+            inputs = self.inputs
+            with open_checking_engine(config, inputs, candidate, beside=True) as engine:
                 return session.parity.compare_merged(session.adapter, engine)
 
         plan = make_plan(config.model.path, config.output.adapter_path)

@@ -72,6 +72,7 @@ def estimate(config: RunConfig, inputs: AnyInputs) -> dict[str, int]:
         "logits": 4 * min(chunk_of(config), rows) * a.vocabulary,
         "adapter": 4 * copies * inputs.adapter_size,
         **_of_rewards(config, a),
+        **_of_merging(config, a),
     }
 
 
@@ -87,6 +88,13 @@ def _of_llama(config: RunConfig, inputs: AnyInputs) -> dict[str, int]:
     exact = not training.fast_sampling_context
     cache = cache_bytes(a, _cells(config, inputs), exact=exact)
     return {"weights for sampling": weights, "sampler's cache": cache}
+
+
+def _of_merging(config: RunConfig, a: Architecture) -> dict[str, int]:
+    """The merged model in F16, which is compared while the rest is still open."""
+    if config.output.kind == "adapter":
+        return {}
+    return {"merged model, to compare it": trained_weights_bytes(a) // 2}
 
 
 def _of_rewards(config: RunConfig, a: Architecture) -> dict[str, int]:

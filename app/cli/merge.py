@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from app.cli.errors import Debug, reported
@@ -18,7 +16,6 @@ from app.text import neutralise, size
 
 if TYPE_CHECKING:
     from trainer.merge.compare import Comparison
-    from trainer.merge.merging import Stage
     from trainer.merge.plan import Plan
 
 _STAGES = {"add": "adding the adapter", "write": "writing the types"}
@@ -48,32 +45,64 @@ def merge(
 ) -> None:
     """Write base and adapter as one model that needs no second file."""
     with reported(debug):
+        from app.terminal.progress import ProgressMonitor
         from trainer.merge.compare import compare
         from trainer.merge.merging import merge as merge_files
-        from trainer.merge.plan import check_disk, check_target, check_type, make_plan
+        from trainer.merge.plan import check_disk, check_type, make_plan
         from trainer.sizing import default_threads
 
         wanted, threads = kind.lower(), default_threads()
-        check_type(wanted)
+        check_type(wanted, "--type")
         check_target(to, base, adapter, force=force)
-        plan = make_plan(base, adapter, wanted)
+        plan = make_plan(base, adapter, wanted, where="--type")
         check_disk(plan.disk_bytes, to.parent)
         _say_fallbacks(plan)
-        with _shown() as told:
+        with ProgressMonitor(words=_STAGES) as shown:
             compared = merge_files(
                 plan,
                 to,
                 lambda path: compare(plan, path, threads=threads) if check else None,
                 threads=threads,
-                told=told,
+                told=shown.progress,
             )
         _print(plan, to, compared)
-        if compared is not None and compared.gap > compared.change:
+        if compared is not None and not compared.is_met:
             typer.echo(
-                f"In this type the model loses more than the adapter has changed: {plan.type} is "
-                f"too coarse for what was learnt. Use f16, or q8_0.",
+                f"In this type the model misses what was learnt by {compared.gap:.2g} nats, and "
+                f"the adapter changes {compared.change:.2g}: {plan.type} is too coarse. Use f16, "
+                f"or q8_0.",
                 err=True,
             )
+
+
+def check_target(target: Path, base: Path, adapter: Path, *, force: bool) -> None:
+    """See that the result has a place of its own; makes the folder. Raises ConfigError."""
+    from trainer.errors import ConfigError
+
+    for other in (base, adapter):
+        if target.resolve() == other.resolve() or _same_file(target, other):
+            raise ConfigError(
+                f"{target}: is {other} itself, which is only read. Name another file with --to."
+            )
+    if target.is_dir():
+        raise ConfigError(f"{target}: this is a folder. Name a file in it with --to.")
+    if target.exists() and not target.is_file():
+        raise ConfigError(f"{target}: this is a device or a pipe. Name a file with --to.")
+    if target.exists() and not force:
+        raise ConfigError(f"{target}: exists. Name another file with --to, or add --force.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{target.parent}: cannot be made ({error.strerror}).") from error
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"{target.parent}: cannot be written to. Name another place with --to.")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _say_fallbacks(plan: Plan) -> None:
@@ -95,20 +124,6 @@ def _say_fallbacks(plan: Plan) -> None:
     )
 
 
-@contextmanager
-def _shown() -> Iterator[Stage]:
-    """A bar for whoever watches; nothing where nobody does."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        tasks = {stage: progress.add_task(words) for stage, words in _STAGES.items()}
-
-        def told(stage: str, done: int, total: int) -> None:
-            progress.update(tasks[stage], completed=done, total=total)
-
-        yield told
-
-
 def _print(plan: Plan, to: Path, compared: Comparison | None) -> None:
     rows = [
         ("model", f"{to} ({size(to.stat().st_size)})"),
@@ -118,7 +133,7 @@ def _print(plan: Plan, to: Path, compared: Comparison | None) -> None:
     ]
     if compared is not None:
         rows.append(("compared", _words(compared)))
-    rows.append(("use it", f"llama-cli -m {to}"))
+    rows.append(("use it", f"llama-cli -m {shlex.quote(str(to))}"))
     print_rows([(Text(label, "dim"), Text(neutralise(value))) for label, value in rows])
 
 

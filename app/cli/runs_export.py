@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -108,14 +107,10 @@ def _write(lines: Iterator[str], to: Path | None) -> None:
     if to.exists() and not to.is_file():  # a pipe, or a device
         _fill(to, lines)
         return
-    new = to.with_name(f"{to.name}.part")
-    try:
-        _fill(new, lines)
-        new.replace(to)
-    except BaseException:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise
+    from trainer.gguf.partial import written_whole
+
+    with written_whole(to) as partial:
+        _fill(partial, lines)
 
 
 def _fill(path: Path, lines: Iterator[str]) -> None:

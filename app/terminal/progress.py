@@ -13,9 +13,9 @@ from rich.text import Text
 
 from app.text import neutralise
 from trainer.closing import Closing
-from trainer.monitor import Event, SilentMonitor, Stage
+from trainer.monitor import Event, SilentMonitor
 
-_WORDS: Mapping[Stage, str] = {
+_WORDS: Mapping[str, str] = {
     "prepare": "preparing",
     "evaluate": "answering",
     "reward": "rewarding",
@@ -23,11 +23,14 @@ _WORDS: Mapping[Stage, str] = {
 
 
 class ProgressMonitor(SilentMonitor, Closing):
-    """Shows the stage at hand while it lasts, and what happens as lines that stay."""
+    """Shows the stage at hand while it lasts, and what happens as lines that stay. ``words`` are
+    for stages, in place of the usual ones or beside them."""
 
-    def __init__(self, stream: TextIO | None = None, *, evaluating: str = "answering") -> None:
+    def __init__(
+        self, stream: TextIO | None = None, *, words: Mapping[str, str] | None = None
+    ) -> None:
         self._console = Console(file=stream or sys.stderr, highlight=False)
-        self._words = {**_WORDS, "evaluate": evaluating}
+        self._words: dict[str, str] = {**_WORDS, **(words or {})}
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -38,10 +41,10 @@ class ProgressMonitor(SilentMonitor, Closing):
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task(self._words["prepare"], total=None)
-        self._stage: Stage = "prepare"
+        self._stage = "prepare"
         self._bar.start()
 
-    def progress(self, stage: Stage, done: int, total: int) -> None:
+    def progress(self, stage: str, done: int, total: int) -> None:
         if stage != self._stage or done == 0:
             self._stage = stage
             self._bar.reset(self._task, description=self._words.get(stage, stage))

@@ -117,6 +117,14 @@ def test_a_file_that_lacks_factors_is_refused(parity, decoder, file_of):
         parity.compare(adapter, path)
 
 
+def test_a_merged_model_that_lacks_a_small_change_is_refused(parity, decoder, engine):
+    """A base in place of the merged model, with less between the two than rounding may be worth."""
+    adapter = make_adapter(decoder, size=0.02)
+    engine.swap_adapter(None)
+    with pytest.raises(TrainingError, match=r"where the adapter changes them by 0\.0[234]"):
+        parity.compare_merged(adapter, engine)
+
+
 def test_a_difference_that_is_no_number_is_no_agreement(parity, decoder, file_of):
     adapter = make_adapter(decoder)
     path = file_of(adapter)

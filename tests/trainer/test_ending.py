@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -74,7 +78,7 @@ def test_a_model_that_computes_something_else_is_not_taken(model, tmp_path, monk
     monkeypatch.setattr(ending, "make_plan", lambda base, adapter: wrong(make_plan(base, adapter)))
     recorder = train(tmp_path, model, rewards(LIVE), MODEL)
     assert recorder.outcome.status == "failed"
-    assert "the merged model does not compute what torch computes" in recorder.outcome.message
+    assert "the sum of blk.0.attn_output.weight and what" in recorder.outcome.message
     assert left(tmp_path) == ["merged.adapter.gguf"]
 
 
@@ -164,18 +168,54 @@ def test_a_disk_that_filled_up_meanwhile_costs_the_model_alone(model, tmp_path, 
     assert left(tmp_path) == ["merged.adapter.gguf"]
 
 
-def test_an_interrupt_while_it_merges_keeps_the_adapter(model, tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
+RUN = """
+import signal
+import sys
+from pathlib import Path
+from trainer.config import load_config
+from trainer.monitor.base import SilentMonitor
+from trainer.run import run
 
-    monkeypatch.setattr(ending, "merge", interrupt)
-    recorder = Recorder()
-    with pytest.raises(KeyboardInterrupt):
-        run(write_run(tmp_path, model, rewards(LIVE), MODEL), recorder)
-    outcome = recorder.outcome
-    assert (outcome.status, outcome.updates, outcome.output) == ("stopped", 1, None)
-    assert outcome.adapter == str(tmp_path / ADAPTER)
+class Told(SilentMonitor):
+    def event(self, event):
+        print(event.code, flush=True)
+
+    def run_finished(self, outcome):
+        print(outcome.status, outcome.updates, outcome.output, outcome.adapter, flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the tests were started by
+run(load_config(Path(sys.argv[1])), Told())
+"""
+
+
+def test_ctrl_c_while_it_merges_keeps_the_adapter_as_it_is(random_llama, tmp_path):
+    """In a process of its own, once the merge has begun to write."""
+    slow = {"width": 256, "ff_width": 1024, "heads": 4, "kv_heads": 4, "head_size": 64}
+    write_run(tmp_path, random_llama(**SMALL | slow), rewards(LIVE), MODEL)
+    command = [sys.executable, "-c", RUN, str(tmp_path / "run.toml")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until(lambda: list((tmp_path / "out").glob(".merged.gguf.*")) or process.poll() is not None)
+    exported = (tmp_path / ADAPTER).stat()
+    process.send_signal(signal.SIGINT)
+    said, words = process.communicate(timeout=60)
+    *events, outcome = said.splitlines()
+    assert words.strip().endswith("KeyboardInterrupt")
+    assert (events.count("export_checked"), events[-1]) == (1, "merging")
+    assert outcome == f"stopped 1 None {tmp_path / ADAPTER}"
     assert left(tmp_path) == ["merged.adapter.gguf"]
+    assert list((tmp_path / "out").glob(".*.partial")) == []
+    # the same file, and not one that was exported and compared again
+    after = (tmp_path / ADAPTER).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (exported.st_ino, exported.st_mtime_ns)
+
+
+def until(holds, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came to this"
+        time.sleep(0.005)
 
 
 # -- before the run ------------------------------------------------------------------------------

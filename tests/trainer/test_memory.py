@@ -161,3 +161,11 @@ def test_an_adapter_to_begin_with_is_kept_beside_the_one_that_is_trained(
     assert estimate(config, inputs)["adapter"] == 4 * 5 * inputs.adapter_size
     plain, others = run()
     assert estimate(plain, others)["adapter"] == 4 * 4 * others.adapter_size
+
+
+def test_a_merged_model_is_counted_where_the_run_ends_with_one(run):
+    config, inputs = run({"output.kind": "model", "output.path": "out/merged.gguf"})
+    parts = estimate(config, inputs)
+    base = sizing.trained_weights_bytes(inputs.architecture)
+    assert parts["merged model, to compare it"] == base // 2
+    assert "merged model, to compare it" not in estimate(*run())

@@ -145,8 +145,9 @@ def _common_rank(file: GgufFile, factors: Mapping[str, Floats]) -> int:
     for name, other in ranks.items():
         if other != rank:
             raise ModelError(
-                f"{file.path}: {first} has the rank {rank} and {name} the rank {other}; only "
-                f"adapters of one rank can be gone on with."
+                f"{file.path}: {first} has the rank {rank} and {name} the rank {other}; an adapter "
+                f"of several ranks can be talked to, served and merged, but not trained further, "
+                f"nor have its losses on texts compared."
             )
     return rank
 

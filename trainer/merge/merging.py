@@ -40,6 +40,7 @@ def merge(
         whole = candidate.with_name(f"{candidate.name.removesuffix('.partial')}.whole.partial")
         try:
             plan.rewriting.write(whole, lambda done, total: told("add", done, total))
+            _check_sums(whole, plan)
             job = plan.job(whole, candidate, threads)
             quantise(job, lambda done, total: told("write", done, total))
         finally:
@@ -48,18 +49,29 @@ def merge(
         return check(candidate)
 
 
+def _check_sums(whole: Path, plan: Plan) -> None:
+    """Before anything is rounded, because no type of the result can hide an error here."""
+    file = _read_again(whole)
+    for name in plan.factors.targets:
+        plan.factors.check_sum(file, name)
+
+
 def _check_whole(path: Path, plan: Plan) -> None:
     """The quantiser tells of no write that failed, so its file is read again."""
+    made = _read_again(path).tensors
+    for name, info in plan.rewriting.base.tensors.items():
+        if name not in made or made[name].shape != info.shape:
+            raise ModelError(f"{path}: llama.cpp left out or changed the tensor {name}.")
+
+
+def _read_again(path: Path) -> GgufFile:
     try:
-        made = GgufFile(path).tensors
+        return GgufFile(path)
     except ModelError as error:
         raise RetrogradError(
             f"{path}: was not written whole; the disk is full, or fails. Free some space, or write "
             f"to another place."
         ) from error
-    for name, info in plan.rewriting.base.tensors.items():
-        if name not in made or made[name].shape != info.shape:
-            raise ModelError(f"{path}: llama.cpp left out or changed the tensor {name}.")
 
 
 @contextmanager

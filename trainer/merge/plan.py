@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -61,12 +60,13 @@ class Plan:
         )
 
 
-def make_plan(base: Path, adapter: Path, kind: str = DEFAULT_TYPE) -> Plan:
-    """Read both files and ask the quantiser what it would make of them.
+def make_plan(base: Path, adapter: Path, kind: str = DEFAULT_TYPE, *, where: str = "type") -> Plan:
+    """Read both files and ask the quantiser what it would make of them. ``where`` is what names the
+    type, for messages.
 
     Raises ModelError or ConfigError, with what does not fit and the cure.
     """
-    check_type(kind)
+    check_type(kind, where)
     file = read_base(base)
     factors = open_factors(adapter, file)
     rewriting = Rewriting(file, origin(file, factors.file), factors.targets, factors.merged_rows)
@@ -80,7 +80,7 @@ def make_plan(base: Path, adapter: Path, kind: str = DEFAULT_TYPE) -> Plan:
     trial = quantise(QuantiserJob(base, None, number, 1, types, told))
     if trial.needs_importance:
         raise ConfigError(
-            f"--type {kind}: needs to know which inputs matter (an importance matrix), which "
+            f"{where} {kind}: needs to know which inputs matter (an importance matrix), which "
             f"retrograd does not measure. Merge to f16 and give that to llama.cpp's llama-quantize "
             f"with --imatrix, or choose another type."
         )
@@ -89,10 +89,11 @@ def make_plan(base: Path, adapter: Path, kind: str = DEFAULT_TYPE) -> Plan:
     return Plan(factors, rewriting, kind, number, types, told, size, trial.fallbacks)
 
 
-def check_type(kind: str) -> None:
+def check_type(kind: str, where: str = "type") -> None:
+    """Raises ConfigError for a type that is none, with those that are."""
     if kind != SAME and kind not in FILE_TYPES:
         raise ConfigError(
-            f"--type {kind}: there is no such type. Use {SAME}, or one of llama.cpp's: "
+            f"{where} {kind}: there is no such type. Use {SAME}, or one of llama.cpp's: "
             f"{', '.join(sorted(FILE_TYPES))}."
         )
 
@@ -122,27 +123,6 @@ def read_base(path: Path) -> GgufFile:
     return file
 
 
-def check_target(target: Path, base: Path, adapter: Path, *, force: bool) -> None:
-    """See that the result has a place of its own; makes the folder. Raises ConfigError."""
-    for other in (base, adapter):
-        if target.resolve() == other.resolve() or _same_file(target, other):
-            raise ConfigError(
-                f"{target}: is {other} itself, which is only read. Name another file with --to."
-            )
-    if target.is_dir():
-        raise ConfigError(f"{target}: this is a folder. Name a file in it with --to.")
-    if target.exists() and not target.is_file():
-        raise ConfigError(f"{target}: this is a device or a pipe. Name a file with --to.")
-    if target.exists() and not force:
-        raise ConfigError(f"{target}: exists. Name another file with --to, or add --force.")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{target.parent}: cannot be made ({error.strerror}).") from error
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"{target.parent}: cannot be written to. Name another place with --to.")
-
-
 def merged_bytes(base: GgufFile, targets: Collection[str]) -> int:
     """What merging an adapter of ``targets`` to F16 takes of the disk, without reading one."""
     whole = Rewriting(base, {}, targets, lambda _: iter(()))
@@ -158,13 +138,6 @@ def check_disk(needed: int, folder: Path) -> None:
             f"{folder}: merging needs {needed / 2**20:,.0f} MiB there for a while, and "
             f"{free / 2**20:,.0f} MiB are free. Make room, or write to another disk."
         )
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 def _file_type(base: GgufFile) -> int:

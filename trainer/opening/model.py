@@ -71,8 +71,12 @@ def open_engine(
     )
 
 
-def open_checking_engine(config: RunConfig, inputs: ModelInputs, weights: Path) -> RolloutEngine:
-    """A sampler that samples nothing: llama.cpp, to compare the adapter's effect in it."""
+def open_checking_engine(
+    config: RunConfig, inputs: ModelInputs, weights: Path, *, beside: bool = False
+) -> RolloutEngine:
+    """A sampler that samples nothing: llama.cpp, to compare the adapter's effect in it. One that is
+    opened ``beside`` a run's own stays on the CPU, where its weights are mapped from the file: a
+    GPU that holds the run may have no room for a second model."""
     return RolloutEngine(
         weights,
         ctx=2 * PROBE_TOKENS,
@@ -82,7 +86,7 @@ def open_checking_engine(config: RunConfig, inputs: ModelInputs, weights: Path) 
         settings=SamplingSettings(1.0, 1.0, 1),
         exact=not config.training.fast_sampling_context,
         threads=threads_of(config),
-        use_gpu=config.model.device != "cpu" and gpu_available(),
+        use_gpu=not beside and config.model.device != "cpu" and gpu_available(),
         forced=forced_metadata(inputs.architecture, config.training.ctx),
     )
 

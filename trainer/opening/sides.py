@@ -8,9 +8,10 @@ from typing import Literal, TypeVar
 
 from trainer.config.models import RunConfig, SftConfig
 from trainer.errors import ConfigError, ModelError
-from trainer.gguf.adapter import check_kind, read_adapter
+from trainer.gguf.adapter import read_adapter
 from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
+from trainer.gguf.fitting import check_fits
 from trainer.gguf.tensors import check_tensors
 from trainer.inputs import ModelInputs, TextInputs
 from trainer.opening.model import settings_of
@@ -110,10 +111,10 @@ def choose_sides(config: RunConfig, wish: Wish) -> tuple[Side, Side]:
 
 
 def check_side(side: Side, inputs: ModelInputs) -> None:
-    """See that a file fits the base, as far as its header tells. Raises ModelError."""
+    """See that a file fits the base. Raises ModelError."""
     if side.adapter is not None:
-        check_kind(GgufFile(side.adapter), inputs.architecture.name)
-        if isinstance(inputs, TextInputs):
+        check_fits(GgufFile(side.adapter), inputs.file)
+        if isinstance(inputs, TextInputs):  # whose losses torch computes
             read_adapter(side.adapter, inputs.architecture)
     if side.model == inputs.file.path:
         return

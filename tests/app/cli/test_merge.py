@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.cli.merge import check_target
+from trainer.errors import ConfigError
 from trainer.export import write
 from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
@@ -73,7 +76,7 @@ def test_a_type_that_loses_what_was_learnt_is_told(retrograd, base, tmp_path):
     small = adapter_of(base, tmp_path / "adapter.gguf", targets=("blk.1.attn_q.weight",))
     done = retrograd("merge", base, small, "--to", tmp_path / "m.gguf", "--type", "q4_0")
     assert done.returncode == 0, done.stderr
-    assert "loses more than the adapter has changed" in done.stderr
+    assert "q4_0 is too coarse. Use f16, or q8_0." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -106,6 +109,39 @@ def test_force_replaces(retrograd, base, adapter, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "compared" not in done.stdout
     assert GgufFile(tmp_path / "m.gguf").tensors
+
+
+# -- the target ----------------------------------------------------------------------------------
+
+
+def test_a_target_that_is_an_input_is_refused_by_whatever_name(base, adapter, tmp_path):
+    base = Path(shutil.copy(base, tmp_path / "base.gguf"))
+    (tmp_path / "link.gguf").symlink_to(base)
+    os.link(base, tmp_path / "hard.gguf")
+    (tmp_path / "folder").symlink_to(tmp_path)
+    for name in ("base.gguf", "link.gguf", "hard.gguf", "folder/base.gguf", adapter.name):
+        with pytest.raises(ConfigError, match="itself, which is only read"):
+            check_target(tmp_path / name, base, adapter, force=True)
+
+
+def test_an_existing_target_is_replaced_by_force_alone(tmp_path):
+    target, base, adapter = (tmp_path / name for name in ("m.gguf", "base", "adapter"))
+    check_target(target, base, adapter, force=False)
+    target.write_bytes(b"earlier")
+    with pytest.raises(ConfigError, match=r"m\.gguf: exists\. Name another file .* --force"):
+        check_target(target, base, adapter, force=False)
+    check_target(target, base, adapter, force=True)
+    assert target.read_bytes() == b"earlier"
+
+
+def test_a_target_that_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in (("", "this is a folder"), ("pipe", "a device or a pipe")):
+        with pytest.raises(ConfigError, match=words):
+            check_target(tmp_path / name, tmp_path / "base", tmp_path / "a", force=True)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        check_target(tmp_path / "file" / "m.gguf", tmp_path / "base", tmp_path / "a", force=True)
 
 
 # -- an end before the end -----------------------------------------------------------------------

@@ -47,7 +47,15 @@ def test_answers_and_records_are_lines(export, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
     kinds = [json.loads(line)["type"] for line in path.read_text().splitlines()]
     assert (kinds.count("rollout"), kinds.count("update"), kinds[0]) == (40, 5, "run")
-    assert not (tmp_path / "records.jsonl.part").exists()
+
+
+def test_a_file_that_happens_to_be_named_like_a_part_stays(export, tmp_path):
+    (tmp_path / "m.csv.part").write_text("somebody's")
+    assert export("--to", tmp_path / "m.csv").returncode == 0
+    assert (tmp_path / "m.csv.part").read_text() == "somebody's"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file() and "m.csv" in p.name) == [
+        "m.csv", "m.csv.part"
+    ]  # fmt: skip
 
 
 def test_tensorboard_reads_a_stored_run(export, tmp_path):

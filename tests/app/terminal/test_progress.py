@@ -37,6 +37,14 @@ def test_on_a_terminal_the_stage_is_a_bar_that_goes_away(monkeypatch):
     assert "\x1b[?25h" in written, "the cursor is there again"
 
 
+def test_a_command_has_stages_and_words_of_its_own(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with ProgressMonitor(stream, words={"add": "adding the adapter"}) as monitor:
+        monitor.progress("add", 1, 4)
+    assert "adding the adapter" in stream.getvalue()
+
+
 class Gone(io.StringIO):
     def write(self, text):
         raise OSError("the terminal has gone")

@@ -130,7 +130,10 @@ def test_the_output_matrix_may_be_adapted_where_there_is_one(random_llama, tmp_p
     ("tensors", "words"),
     [
         (pair("output.weight", 260, 2, 64), "that is the embedding, to which llama.cpp applies no"),
-        (pair("token_embd.weight", 64, 2, 260), "adapts the embedding, which is not merged"),
+        (
+            pair("token_embd.weight", 64, 2, 260),
+            "adapts the embedding, which llama.cpp applies in its own",
+        ),
         (pair("blk.7.attn_q.weight", 64, 2, 64), "has no such tensor: the adapter was made for"),
         (pair("blk.0.attn_q.weight", 64, 2, 48), "made for another model"),
         (pair("blk.0.attn_q.weight", 48, 2, 64), "made for another model"),
