@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -12,9 +11,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-Message = dict[str, Any]
+from app.store.marks import environment
 
-_NOT_PASSED_ON = ("RETROGRAD_TOKEN", "RETROGRAD_STORE")
+Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,12 @@ class Answering:
     def __init__(self, partners: Partners, tell: Callable[[Message], None]) -> None:
         self.partners = partners
         self._tell = tell
-        environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED_ON}
         self._popen = subprocess.Popen(
             [sys.executable, "-m", "app.chat.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env=environment(),
             encoding="utf-8",
             start_new_session=True,
         )
