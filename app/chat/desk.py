@@ -193,10 +193,7 @@ class Desk:
             raise ChatError(message["message"])
         if message["kind"] == "gone":
             self._dismiss()
-            raise ChatError(
-                f"The process that answers has ended (status {message['status']}). If the machine "
-                f"has no memory left for the model, the system ends it."
-            )
+            raise ChatError(message["message"])
         return message
 
     def _end(self, chat: Chat, exchange: Exchange, note: str) -> None:
