@@ -88,6 +88,7 @@ class Desk:
         exchange = chat.exchanges[-1]
         exchange.stopped = True
         if exchange.phase == "waiting":
+            self._leave(exchange)
             self._end(chat, exchange, "stopped")
         elif exchange.phase == "loading":
             # The model is being read, which nothing but the end of the process cuts short.
@@ -125,13 +126,17 @@ class Desk:
         except ChatError as error:
             self._end(chat, exchange, "stopped" if exchange.stopped else str(error))
         finally:
-            with suppress(ValueError):
-                self._waiting.remove(exchange)
             self._end(chat, exchange, "stopped")
-            for other in self._chats.values():
-                other.tell()  # they have moved up
+            self._leave(exchange)
             if not self._turn.locked():
                 self._hold(self._idle_seconds)
+
+    def _leave(self, exchange: Exchange) -> None:
+        """Out of the line, in which the others move up."""
+        if exchange in self._waiting:
+            self._waiting.remove(exchange)
+            for chat in self._chats.values():
+                chat.tell()
 
     async def _answer(self, chat: Chat, exchange: Exchange) -> None:
         exchange.phase = "loading"
