@@ -51,7 +51,7 @@ class Partners:
 class Answering:
     """A running ``app.chat.worker``. ``tell`` gets each of its messages on a thread of this object,
     and at its end, whatever ended it, one of the kind ``gone``, whose ``message`` says why.
-    `kill` returns at once; what may wait for the process is `send` and `close`. Raises OSError."""
+    `kill` returns at once, `send` and `close` may have to wait for the process. Raises OSError."""
 
     def __init__(self, partners: Partners, tell: Callable[[Message], None]) -> None:
         self.partners = partners
@@ -67,6 +67,7 @@ class Answering:
                 stderr=self._errors,
                 env=environment(),
                 encoding="utf-8",
+                errors="replace",
                 start_new_session=True,
             )
         except BaseException:
@@ -96,13 +97,9 @@ class Answering:
         self._popen.kill()
 
     def close(self) -> None:
-        """End it and wait for that. From any thread; again is no harm."""
+        """End it and wait for that. From any thread but that of ``tell``; again is no harm."""
         self.kill()
-        if threading.current_thread() is not self._reader:
-            self._reader.join()
-        assert self._popen.stdin is not None
-        with self._writing, suppress(OSError):
-            self._popen.stdin.close()
+        self._reader.join()
 
     def _read(self) -> None:
         assert self._popen.stdout is not None
@@ -111,11 +108,14 @@ class Answering:
             with self._popen.stdout as answers:
                 for line in answers:
                     self._tell(_message_in(line))
-        except ValueError as error:  # also bytes that are no text
+        except ValueError as error:
             fault = f"has sent what is no message ({error}), and was ended"
             self.kill()
         finally:
             status = self._ended()
+            assert self._popen.stdin is not None
+            with self._writing, suppress(OSError):
+                self._popen.stdin.close()
             with self._errors:
                 words = _last_words(self._errors.fileno())
             self._tell({"kind": "gone", "message": _why(fault, status, words)})
