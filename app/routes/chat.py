@@ -11,19 +11,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Form, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from sqlalchemy import select
 
 from app.chat.conversations import VOICES, Chat, ChatError, Draws, Exchange
 from app.chat.desk import Desk
 from app.chat.process import Partners
+from app.jobs.queue import names_at_work
 from app.routes.chat_partners import Talker, partners_of, talker_of, talkers
 from app.routes.run_header import find_run
 from app.server.errors import wants_html
 from app.server.pages import PageContext, StoreDep, WholeNumber, page
 from app.server.streams import RETRY_MILLISECONDS, next_for
 from app.store.database import Store
-from app.store.models import Run
-from app.store.status import ACTIVE
 from app.text import neutralise
 
 router = APIRouter()
@@ -120,7 +118,7 @@ def chat(
             partner = talker_of(row) if isinstance(why, Partners) else None
             if isinstance(why, str):
                 refusal = f"Run {wanted}, {row.name}, cannot be talked to: {why}."
-        training = list(session.scalars(select(Run.name).where(Run.status.in_(ACTIVE))))
+        training = names_at_work(session)
     return ChatPage(
         partners=partners,
         partner=partner,
