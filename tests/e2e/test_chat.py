@@ -25,7 +25,14 @@ def endless_talker(server, random_llama, tmp_path_factory) -> int:
 
 
 def answering(server: Server) -> list[psutil.Process]:
-    return [p for p in server.workers() if "app.chat.worker" in " ".join(p.cmdline())]
+    return [p for p in server.workers() if "app.chat.worker" in command_of(p)]
+
+
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""  # it has ended since it was listed
 
 
 def ask(page, words, **controls):
