@@ -30,14 +30,13 @@ from trainer.chat.prompts import open_template
 from trainer.chat.template import ChatTemplate
 from trainer.chat.vocabulary import Vocabulary
 from trainer.config.models import RunConfig
+from trainer.conversation import context_of
 from trainer.data import chat_template
 from trainer.errors import ConfigError, ModelError
 from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.fitting import check_fits
 
-DEFAULT_CTX = 4096
-"""Tokens of a conversation, where the model was trained for as many."""
 GRACE_SECONDS = 3
 AS_TRAINED: Mapping[str, float] = {
     "temperature": 1.0,
@@ -143,13 +142,7 @@ def _checked(base: Path, adapter: Path | None, ctx: int | None) -> int:
         if not adapter.is_file():
             raise ModelError(f"{adapter}: there is no such file. Name an adapter in GGUF.")
         check_fits(GgufFile(adapter), file)
-    most = architecture.trained_context
-    if ctx is not None and ctx > most:
-        raise ConfigError(
-            f"--ctx {ctx} is more than the {most} tokens that {base.name} was trained for: lower "
-            "it."
-        )
-    return ctx or min(DEFAULT_CTX, most)
+    return context_of(base, ctx, architecture.trained_context)
 
 
 def application(offer: Offer, key: str | None) -> FastAPI:

@@ -74,7 +74,7 @@ OF_THE_APP = {
     "terminal": {"store"},
     "watched.py": {"stop.py", "store", "terminal"},
     "jobs": {"store", "watched.py"},
-    "chat": set(),
+    "chat": {"store"},
     "server": {"store"},
     "listening.py": set(),
     "model_server.py": {"listening.py", "server"},

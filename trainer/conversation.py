@@ -11,10 +11,10 @@ from typing import Any, Final
 from trainer.chat.encode import encode
 from trainer.chat.messages import Message, PromptLine
 from trainer.chat.prompts import open_template, render_prompt, with_bos
-from trainer.chat.template import ChatTemplate, Span
+from trainer.chat.template import Span
 from trainer.chat.vocabulary import Vocabulary
 from trainer.closing import Closing
-from trainer.errors import ConfigError, DataError, ModelError
+from trainer.errors import ConfigError, DataError
 from trainer.gguf.architecture import describe, forced_metadata
 from trainer.gguf.file import GgufFile
 from trainer.gguf.fitting import check_fits
@@ -50,8 +50,8 @@ class Partner(Closing):
     puts a system message that it does not take before the first user message.
 
     Raises:
-        ModelError: a file cannot be opened, is damaged, or an adapter was made for another model;
-            the model has no chat template.
+        ModelError: a file cannot be opened, is damaged, or an adapter was made for another model.
+        NoTemplateError: the model has no chat template, which ``raw`` does without.
         TemplateError: its chat template is not one.
         ConfigError: ``ctx`` is more than the model was trained for.
     """
@@ -72,7 +72,7 @@ class Partner(Closing):
         file = GgufFile(path)
         architecture = describe(file)
         check_tensors(file, architecture)
-        self.ctx = _context(path, ctx, architecture.trained_context)
+        self.ctx = context_of(path, ctx, architecture.trained_context)
         for adapter in adapters:
             if adapter is not None:
                 check_fits(GgufFile(adapter), file)
@@ -88,7 +88,7 @@ class Partner(Closing):
             self.template = None
             if not raw:
                 self.template = opened.enter_context(
-                    _template(self.vocabulary, path, variables, merge_system)
+                    open_template(self.vocabulary, path, variables, merge_system=merge_system)
                 )
             self.voices = [
                 opened.enter_context(
@@ -191,7 +191,9 @@ class Conversation:
         return first, tokens
 
 
-def _context(path: Path, asked: int | None, trained: int) -> int:
+def context_of(path: Path, asked: int | None, trained: int) -> int:
+    """The context for a conversation with the model of ``path``, which was ``trained`` for as many
+    tokens. Raises ConfigError where more are ``asked`` for."""
     if asked is None:
         return min(trained, USUAL_CTX)
     if asked > trained:
@@ -200,12 +202,3 @@ def _context(path: Path, asked: int | None, trained: int) -> int:
             f"Lower it."
         )
     return asked
-
-
-def _template(
-    vocabulary: Vocabulary, path: Path, variables: Mapping[str, Any] | None, merge_system: bool
-) -> ChatTemplate:
-    try:
-        return open_template(vocabulary, path, variables, merge_system=merge_system)
-    except ModelError as error:
-        raise ModelError(f"{error}; --raw lets it go on from a text as it is") from error

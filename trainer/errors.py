@@ -23,6 +23,10 @@ class ModelError(ConfigError):
     """A GGUF file that cannot be read, is damaged, or holds what retrograd does not support."""
 
 
+class NoTemplateError(ModelError):
+    """A model without a chat template, where one is needed."""
+
+
 class DataError(ConfigError):
     """A prompt file with a bad line."""
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 
 from app.chat.conversations import Chat, ChatError, Draws, Exchange
 from app.chat.process import Answering, Message, Partners
@@ -23,8 +26,8 @@ MOST_WAITING = 16
 
 
 class Desk:
-    """All conversations of a server. Its methods are called on the event loop, `find` and `close`
-    from any thread."""
+    """All conversations of a server. Its methods are called on the event loop, which none of them
+    but `close` holds up; `find` and `close` from any thread."""
 
     def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
@@ -32,6 +35,8 @@ class Desk:
         self._turn = asyncio.Lock()
         self._waiting: list[Exchange] = []
         self._answering: Answering | None = None
+        self._dismissed: Answering | None = None
+        self._starting = threading.Lock()
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._numbers = itertools.count(1)
         self._number = 0
@@ -72,10 +77,7 @@ class Desk:
         chat.exchanges.append(exchange)
         self._waiting.append(exchange)
         chat.tell()
-        task = asyncio.get_running_loop().create_task(self._attend(chat, exchange))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._keep(asyncio.get_running_loop().create_task(self._attend(chat, exchange)))
 
     def ahead(self, exchange: Exchange) -> int:
         """How many are answered before this one."""
@@ -88,12 +90,13 @@ class Desk:
         exchange = chat.exchanges[-1]
         exchange.stopped = True
         if exchange.phase == "waiting":
+            self._leave(exchange)
             self._end(chat, exchange, "stopped")
         elif exchange.phase == "loading":
             # The model is being read, which nothing but the end of the process cuts short.
             self._dismiss()
         elif self._answering is not None:
-            self._answering.send({"stop": self._number})
+            self._aside(self._answering.send, {"stop": self._number})
 
     def left(self, chat: Chat) -> None:
         """A page has gone. Where no other one shows the conversation, and none comes back, nobody
@@ -102,11 +105,13 @@ class Desk:
         loop.call_later(LEFT_SECONDS, self._see_whether_alone, chat)
 
     def close(self) -> None:
-        """End everything: open streams, and the process."""
+        """End everything: open streams, and the process, for whose end it waits."""
         self.closed = True
         for chat in list(self._chats.values()):
             chat.tell()
-        self._dismiss()
+        with self._starting:
+            self._dismiss()
+            self._await_dismissed()
 
     def _see_whether_alone(self, chat: Chat) -> None:
         if chat.watched:
@@ -123,39 +128,39 @@ class Desk:
                     self._hold(None)
                     await self._answer(chat, exchange)
         except ChatError as error:
-            self._end(chat, exchange, "stopped" if exchange.stopped else str(error))
+            unwanted = exchange.stopped or self.closed
+            self._end(chat, exchange, "stopped" if unwanted else str(error))
         finally:
-            with suppress(ValueError):
-                self._waiting.remove(exchange)
             self._end(chat, exchange, "stopped")
-            for other in self._chats.values():
-                other.tell()  # they have moved up
+            self._leave(exchange)
             if not self._turn.locked():
                 self._hold(self._idle_seconds)
+
+    def _leave(self, exchange: Exchange) -> None:
+        """Out of the line, in which the others move up."""
+        if exchange in self._waiting:
+            self._waiting.remove(exchange)
+            for chat in self._chats.values():
+                chat.tell()
 
     async def _answer(self, chat: Chat, exchange: Exchange) -> None:
         exchange.phase = "loading"
         chat.tell()
-        answering = await self._ready(chat.partners)
+        answering = await self._ready(chat.partners, exchange)
         exchange.phase = "answering"
         chat.tell()
         for voice, spoken in enumerate(exchange.answers):
             if exchange.stopped:
                 break
             self._number = next(self._numbers)
-            draws = exchange.draws
-            answering.send(
-                {
-                    "id": self._number,
-                    "voice": voice,
-                    "messages": chat.before(exchange, voice),
-                    "text": exchange.question,
-                    "seed": draws.seed,
-                    "temperature": draws.temperature,
-                    "top_p": draws.top_p,
-                    "max_new_tokens": draws.max_new_tokens,
-                }
-            )
+            question = {
+                "id": self._number,
+                "voice": voice,
+                "messages": chat.before(exchange, voice),
+                "text": exchange.question,
+                **asdict(exchange.draws),
+            }
+            await asyncio.to_thread(answering.send, question)
             while not spoken.over:
                 message = await self._next()
                 if message.get("id") != self._number:
@@ -168,8 +173,9 @@ class Desk:
                     spoken.end(message["message"], failed=True)
                 chat.tell()
 
-    async def _ready(self, partners: Partners) -> Answering:
-        """The process, with the model and the adapter of this conversation. Raises ChatError."""
+    async def _ready(self, partners: Partners, exchange: Exchange) -> Answering:
+        """The process, with the model and the adapter of this conversation. Raises ChatError, also
+        where ``exchange`` is stopped meanwhile."""
         current = self._answering
         if current is not None and current.alive and current.partners == partners:
             return current
@@ -181,10 +187,27 @@ class Desk:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(messages.put_nowait, message)
 
-        self._answering = Answering(partners, tell)
+        answering = await asyncio.to_thread(self._start, partners, tell)
+        if exchange.stopped:  # before there was a process to end
+            self._dismiss()
         while (await self._next())["kind"] != "ready":
             pass
-        return self._answering
+        return answering
+
+    def _start(self, partners: Partners, tell: Callable[[Message], None]) -> Answering:
+        """A process, once the one before has ended and left its memory. Raises ChatError."""
+        with self._starting:
+            if self.closed:
+                raise ChatError("The server is about to end.", 503)
+            self._await_dismissed()
+            try:
+                self._answering = Answering(partners, tell)
+            except OSError as error:
+                raise ChatError(
+                    f"The process that answers cannot be started: {error}. Free memory, processes "
+                    f"or open files on the server's machine, and send the message again."
+                ) from error
+            return self._answering
 
     async def _next(self) -> Message:
         """The next message of the process. Raises ChatError where it has none to send any more."""
@@ -193,10 +216,7 @@ class Desk:
             raise ChatError(message["message"])
         if message["kind"] == "gone":
             self._dismiss()
-            raise ChatError(
-                f"The process that answers has ended (status {message['status']}). If the machine "
-                f"has no memory left for the model, the system ends it."
-            )
+            raise ChatError(message["message"])
         return message
 
     def _end(self, chat: Chat, exchange: Exchange, note: str) -> None:
@@ -218,4 +238,20 @@ class Desk:
     def _dismiss(self) -> None:
         answering, self._answering = self._answering, None
         if answering is not None:
-            answering.close()
+            answering.kill()
+            self._dismissed = answering
+
+    def _await_dismissed(self) -> None:
+        """Holds up the thread that calls it."""
+        if self._dismissed is not None:
+            self._dismissed.close()
+            self._dismissed = None
+
+    def _aside(self, function: Callable[[Message], None], message: Message) -> None:
+        """Call it without waiting for it."""
+        self._keep(asyncio.get_running_loop().create_task(asyncio.to_thread(function, message)))
+
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from app.store.marks import environment
+
 Message = dict[str, Any]
 
-_NOT_PASSED_ON = ("RETROGRAD_TOKEN", "RETROGRAD_STORE")
+COMMAND = (sys.executable, "-m", "app.chat.worker")
+_FIELDS: dict[str, set[str]] = {
+    "ready": set(),
+    "failed": {"message"},
+    "text": {"id", "text"},
+    "error": {"id", "message"},
+    "done": {"id", "ending", "tokens", "dropped"},
+}
+"""Of the kinds of messages that the process sends."""
+_END_SECONDS = 2.0
+"""How long a process that has closed its output may take to end."""
+_SHOWN = 120
+_LAST_WORDS = 400
+"""So many characters of a line, and of what was written on standard error, are quoted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +49,30 @@ class Partners:
 
 
 class Answering:
-    """A running ``app.chat.worker``. ``tell`` gets each of its messages, and at its end one of the
-    kind ``gone``, on a thread of this object. Raises OSError."""
+    """A running ``app.chat.worker``. ``tell`` gets each of its messages on a thread of this object,
+    and at its end, whatever ended it, one of the kind ``gone``, whose ``message`` says why.
+    `kill` returns at once, `send` and `close` may have to wait for the process. Raises OSError."""
 
     def __init__(self, partners: Partners, tell: Callable[[Message], None]) -> None:
         self.partners = partners
         self._tell = tell
-        environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED_ON}
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "app.chat.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            encoding="utf-8",
-            start_new_session=True,
-        )
+        self._writing = threading.Lock()
+        # Without a name: it goes with the process.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the thread that reads
+        try:
+            self._popen = subprocess.Popen(
+                COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=environment(),
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        except BaseException:
+            self._errors.close()
+            raise
         self._reader = threading.Thread(target=self._read, name="answers", daemon=True)
         self._reader.start()
         self.send(asdict(partners))
@@ -63,23 +88,85 @@ class Answering:
     def send(self, message: Message) -> None:
         """A process that has gone gets nothing; its end is told."""
         assert self._popen.stdin is not None
-        with suppress(OSError, ValueError):
+        with self._writing, suppress(OSError, ValueError):
             self._popen.stdin.write(json.dumps(message) + "\n")
             self._popen.stdin.flush()
 
-    def close(self) -> None:
-        """From any thread; again is no harm."""
+    def kill(self) -> None:
+        """Let it end; again is no harm."""
         self._popen.kill()
-        self._popen.wait()
-        if threading.current_thread() is not self._reader:
-            self._reader.join()
-        assert self._popen.stdin is not None
-        with suppress(OSError):
-            self._popen.stdin.close()
+
+    def close(self) -> None:
+        """End it and wait for that. From any thread but that of ``tell``; again is no harm."""
+        self.kill()
+        self._reader.join()
 
     def _read(self) -> None:
         assert self._popen.stdout is not None
-        with self._popen.stdout as answers:
-            for line in answers:
-                self._tell(json.loads(line))
-        self._tell({"kind": "gone", "status": self._popen.wait()})
+        fault = ""
+        try:
+            with self._popen.stdout as answers:
+                for line in answers:
+                    self._tell(_message_in(line))
+        except ValueError as error:
+            fault = f"has sent what is no message ({error}), and was ended"
+            self.kill()
+        finally:
+            status = self._ended()
+            assert self._popen.stdin is not None
+            with self._writing, suppress(OSError):
+                self._popen.stdin.close()
+            with self._errors:
+                words = _last_words(self._errors.fileno())
+            self._tell({"kind": "gone", "message": _why(fault, status, words)})
+
+    def _ended(self) -> int:
+        """Its status, once it has ended."""
+        try:
+            return self._popen.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._popen.wait()
+
+
+def _message_in(line: str) -> Message:
+    """Raises ValueError for a line that is no message."""
+    try:
+        message = json.loads(line)
+        fits = isinstance(message, dict) and _FIELDS[message["kind"]] <= message.keys()
+    except (ValueError, KeyError, TypeError):
+        fits = False
+    if not fits:
+        raise ValueError(repr(line.rstrip("\n")[:_SHOWN]))
+    found: Message = message
+    return found
+
+
+def _last_words(file: int) -> str:
+    """The end of what it has written on standard error, from the beginning of a line where there
+    is one."""
+    size = os.fstat(file).st_size
+    tail = os.pread(file, _LAST_WORDS, max(0, size - _LAST_WORDS)).decode("utf-8", "replace")
+    if size > _LAST_WORDS:
+        tail = tail.partition("\n")[2] or tail
+    return tail.strip()
+
+
+def _why(fault: str, status: int, words: str) -> str:
+    how = fault or f"has ended ({_named(status)})"
+    memory = (
+        " If the machine has no memory left for the model, the system ends it."
+        if status == -signal.SIGKILL and not fault
+        else ""
+    )
+    quoted = f" The last that it wrote:\n{words}" if words else ""
+    return f"The process that answers {how}.{memory}{quoted}"
+
+
+def _named(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"

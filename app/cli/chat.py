@@ -109,14 +109,24 @@ def chat(
         if compare and wanted.adapter is None:
             raise ConfigError("--compare needs an adapter: name it with --adapter.")
 
-        from trainer.conversation import Partner
         from trainer.rollout.answers import SamplingSettings
 
         settings = SamplingSettings(temperature, top_p, max_new_tokens)
         adapters = [None, wanted.adapter] if compare else [wanted.adapter]
-        with Partner(wanted.model, adapters, raw=raw, **wanted.options) as partner:
+        with _partner(wanted, adapters, raw) as partner:
             first = secrets.randbelow(_LARGEST_FRESH_SEED + 1) if seed is None else seed
             _talk(_dialogue(partner, wanted, settings, system, first))
+
+
+def _partner(wanted: _Wanted, adapters: list[Path | None], raw: bool) -> Partner:
+    """Raises as `Partner` does."""
+    from trainer.conversation import Partner
+    from trainer.errors import NoTemplateError
+
+    try:
+        return Partner(wanted.model, adapters, raw=raw, **wanted.options)
+    except NoTemplateError as error:
+        raise NoTemplateError(f"{error}; --raw lets it go on from a text as it is") from error
 
 
 def _talk(dialogue: Dialogue) -> None:

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from app.store.database import VARIABLE, Store
-from app.store.marks import MARK
+from app.store.database import Store
+from app.store.marks import MARK, environment
 
-_NOT_PASSED_ON = ("RETROGRAD_TOKEN", VARIABLE)
-"""A token, and a URL that may hold a password: no business of the programs that a job runs."""
 _TERMINATE_SECONDS = 2.0
 _KILL_SECONDS = 2.0
 
@@ -35,8 +33,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """``python -m module`` in a session of its own, writing to the end of ``log``, with ``first``
     on a line before. Raises OSError."""
-    environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED_ON}
-    environment |= {MARK: mark, "PYTHONUNBUFFERED": "1", **(variables or {})}
+    own = {MARK: mark, "PYTHONUNBUFFERED": "1", **(variables or {})}
     with log.open("ab") as output:
         output.write(b"\n" * bool(first and output.tell()) + first)
         output.flush()
@@ -45,7 +42,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=environment,
+            env=environment() | own,
             start_new_session=True,
         )
 

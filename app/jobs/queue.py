@@ -175,9 +175,12 @@ def put_back(store: Store, run_id: int) -> None:
 def at_work(session: Session) -> int:
     """Runs of this machine that have a process, or are about to get one: also those of terminals,
     since they take its cores and its memory as well."""
-    statement = select(func.count()).select_from(Run)
-    statement = statement.where(Run.status.in_(ACTIVE), Run.host == HERE)
-    return session.scalar(statement) or 0
+    return session.scalar(select(func.count()).select_from(Run).where(*_at_work())) or 0
+
+
+def names_at_work(session: Session) -> list[str]:
+    """Of the runs that `at_work` counts, in the order they were entered in."""
+    return list(session.scalars(select(Run.name).where(*_at_work()).order_by(Run.id)))
 
 
 def ahead(session: Session, run_id: int | None = None) -> int:
@@ -187,6 +190,10 @@ def ahead(session: Session, run_id: int | None = None) -> int:
     if run_id in before:
         before = before[: before.index(run_id)]
     return at_work(session) + len(before)
+
+
+def _at_work() -> tuple[Any, ...]:
+    return (Run.status.in_(ACTIVE), Run.host == HERE)
 
 
 def _waiting() -> tuple[Any, ...]:

@@ -11,18 +11,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Form, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from sqlalchemy import select
 
 from app.chat.conversations import VOICES, Chat, ChatError, Draws, Exchange
 from app.chat.desk import Desk
 from app.chat.process import Partners
+from app.jobs.queue import names_at_work
 from app.routes.chat_partners import Talker, partners_of, talker_of, talkers
 from app.routes.run_header import find_run
 from app.server.errors import wants_html
 from app.server.pages import PageContext, StoreDep, WholeNumber, page
+from app.server.streams import RETRY_MILLISECONDS, next_for
 from app.store.database import Store
-from app.store.models import Run
-from app.store.status import ACTIVE
 from app.text import neutralise
 
 router = APIRouter()
@@ -119,7 +118,7 @@ def chat(
             partner = talker_of(row) if isinstance(why, Partners) else None
             if isinstance(why, str):
                 refusal = f"Run {wanted}, {row.name}, cannot be talked to: {why}."
-        training = list(session.scalars(select(Run.name).where(Run.status.in_(ACTIVE))))
+        training = names_at_work(session)
     return ChatPage(
         partners=partners,
         partner=partner,
@@ -173,22 +172,25 @@ async def stop(request: Request, chat: ChatDep, desk: DeskDep) -> Response:
 
 @router.get("/chat/{chat_id}/events", response_class=EventSourceResponse)
 async def follow(
+    request: Request,
     chat: ChatDep,
     desk: DeskDep,
     seen: WholeNumber = 0,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=20)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """What happens from the exchange ``seen`` on, and before that what has happened of it."""
+    """What happens from the exchange ``seen`` on, and before that what has happened of it; to a
+    reader who is still logged in."""
     again = last_event_id is not None and last_event_id.isascii() and last_event_id.isdecimal()
     telling = _Telling(int(last_event_id or 0) if again else seen)
     with chat.reading() as changed:
         try:
-            yield ServerSentEvent(event="open", data="", retry=1000)
+            yield ServerSentEvent(event="open", data="", retry=RETRY_MILLISECONDS)
             while not desk.closed:
                 changed.clear()
                 for event in telling.news(chat, desk):
                     yield event
-                await changed.wait()
+                if not await next_for(request, changed.wait):
+                    return
         finally:
             desk.left(chat)
 

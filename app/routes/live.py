@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,15 +14,11 @@ from sqlalchemy.orm import Session
 from app.routes.run_header import find_run
 from app.server.hints import Hints
 from app.server.pages import StoreDep
-from app.server.security.access import Access
+from app.server.streams import RETRY_MILLISECONDS, next_for
 from app.store.database import Store
 from app.store.queries.changes import OF_A_RUN, Kind, mark_of, newest_ids
 
 router = APIRouter()
-
-_RETRY_MILLISECONDS = 1000
-_CHECK_SECONDS = 2.0
-"""Between two looks at whether the reader is still logged in, where nothing else happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ async def live_runs(
     seen: SeenDep = None,
     last_event_id: LastEventDep = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    async for event in _events(store, hints, None, last_event_id or seen, _admitted(request)):
+    async for event in _events(request, store, hints, None, last_event_id or seen):
         yield event
 
 
@@ -79,7 +75,7 @@ async def live_run(
     seen: SeenDep = None,
     last_event_id: LastEventDep = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    async for event in _events(store, hints, run_id, last_event_id or seen, _admitted(request)):
+    async for event in _events(request, store, hints, run_id, last_event_id or seen):
         yield event
 
 
@@ -107,20 +103,11 @@ def missed(session: Session, run_id: int | None, seen: str | None) -> Missed:
     return Missed(mark, [Hint(kind, newest.get(kind, 0)) for kind in kinds])
 
 
-def _admitted(request: Request) -> Callable[[], bool]:
-    access: Access = request.app.state.access
-    return lambda: access.still_admits(request)
-
-
 async def _events(
-    store: Store,
-    hints: Hints,
-    run_id: int | None,
-    seen: str | None,
-    admitted: Callable[[], bool],
+    request: Request, store: Store, hints: Hints, run_id: int | None, seen: str | None
 ) -> AsyncIterator[ServerSentEvent]:
-    """The first event has no hint and tells that the stream is open. It ends soon after its reader
-    is not ``admitted`` any more, and then tells nothing further."""
+    """The first event has no hint and tells that the stream is open. It ends soon after a logout,
+    and then tells nothing further."""
 
     def catch_up() -> Missed:
         hints.begun()
@@ -129,16 +116,10 @@ async def _events(
 
     with hints.listen(run_id) as listener:
         before = await asyncio.to_thread(catch_up)
-        yield ServerSentEvent(event="open", data="", retry=_RETRY_MILLISECONDS)
+        yield ServerSentEvent(event="open", data="", retry=RETRY_MILLISECONDS)
         for event in _told(before.hints, before.mark):
             yield event
-        while admitted():
-            try:
-                news = await asyncio.wait_for(listener.news(), _CHECK_SECONDS)
-            except TimeoutError:
-                continue
-            if not news or not admitted():
-                return
+        while news := await next_for(request, listener.news):
             for event in _told([Hint(one.kind, one.last_id) for one in news], news[-1].mark):
                 yield event
 

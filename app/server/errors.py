@@ -25,8 +25,8 @@ _DATA = (".json", ".jsonl", ".csv")
 _GONE = (
     "The file of the store was deleted, emptied, renamed or replaced while this server had it "
     "open, so what it would show is of no store any more. Put the file back in its place, or end "
-    "the server and start it again with the store that it is to show. Runs that were at work train on, and are "
-    "recorded in a copy beside the old place, which has “rescued” in its name."
+    "the server and start it again with the store that it is to show. Runs that were at work "
+    "train on, and are recorded in a copy beside the old place, which has “rescued” in its name."
 )
 _WORDS = {
     404: "There is nothing at this address.",

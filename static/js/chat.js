@@ -16,6 +16,7 @@ let stream = null;
 
 const field = (name) => form.elements.namedItem(name);
 
+// Stop is there once the server has told of the message: before, it has nothing to stop.
 function busy(is) {
   send.disabled = is;
   stop.hidden = !is;
@@ -105,7 +106,7 @@ function follow(chat) {
 }
 
 async function ask() {
-  busy(true);
+  send.disabled = true;
   state.textContent = "";
   const words = new URLSearchParams([...new FormData(form)]);
   let answer = null;
@@ -142,9 +143,19 @@ message.addEventListener("keydown", (event) => {
   if (!send.disabled) form.requestSubmit();
 });
 
-stop.addEventListener("click", () => {
+async function end() {
+  const place = `/chat/${encodeURIComponent(field("chat").value)}/stop`;
   const words = new URLSearchParams({ csrf_token: field("csrf_token").value });
-  fetch(`/chat/${encodeURIComponent(field("chat").value)}/stop`, { method: "POST", body: words, headers: { accept: "application/json" } });
+  try {
+    const answer = await fetch(place, { method: "POST", body: words, headers: { accept: "application/json" } });
+    if (!answer.ok) state.textContent = (await answer.json()).detail;
+  } catch {
+    state.textContent = "The server does not answer.";
+  }
+}
+
+stop.addEventListener("click", () => {
+  end();
   message.focus();
 });
 

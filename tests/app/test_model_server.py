@@ -50,7 +50,7 @@ def test_the_context_is_what_is_asked_for_or_what_a_conversation_commonly_needs(
     long = random_llama(layers=1, context=100_000)
     assert offer_of_files(long, None).ctx == 4096
     assert offer_of_files(long, None, 50_000).ctx == 50_000
-    with pytest.raises(ConfigError, match=r"--ctx 257 is more than the 256 tokens that tiny\.gguf"):
+    with pytest.raises(ConfigError, match=r"ctx = 257 is longer than the 256 tokens that tiny"):
         offer_of_files(tiny, None, 257)
 
 

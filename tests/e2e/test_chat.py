@@ -25,7 +25,14 @@ def endless_talker(server, random_llama, tmp_path_factory) -> int:
 
 
 def answering(server: Server) -> list[psutil.Process]:
-    return [p for p in server.workers() if "app.chat.worker" in " ".join(p.cmdline())]
+    return [p for p in server.workers() if "app.chat.worker" in command_of(p)]
+
+
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""  # it has ended since it was listed
 
 
 def ask(page, words, **controls):
@@ -78,6 +85,28 @@ def test_an_answer_is_stopped_and_the_conversation_goes_on(server, tab, endless_
     ask(page, "again", **{"at most": "8"})
     expect(column(page, "adapter", 1).locator(".after")).to_contain_text("cut off after 8 tokens")
     watch.assert_clean()
+
+
+def test_there_is_nothing_to_stop_before_the_message_has_arrived(server, tab, finished_run):
+    page = tab(server).page
+    page.goto(f"/chat?run={finished_run}")
+    held = []
+    page.route("**/chat", lambda route: held.append(route))
+    ask(page, QUESTION)
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    eventually(lambda: held or page.wait_for_timeout(20), "the message on its way")
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    held[0].continue_()
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    expect(column(page, "adapter").locator(".words")).to_have_text(re.compile(r"\S"))
+
+
+def test_a_server_that_does_not_take_the_stop_is_told(server, tab, endless_talker):
+    page = tab(server).page
+    endless(page, endless_talker)
+    page.route("**/stop", lambda route: route.abort())
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("status").last).to_have_text("The server does not answer.")
 
 
 def test_a_page_that_is_closed_takes_its_process_along(server, tab, endless_talker):

@@ -110,6 +110,7 @@ def test_greedy_answers_are_one_to_a_prompt_whatever_the_seed(config):
     assert texts(first, 1) == texts(bench(other, Wish(greedy=True), Recorder()), 1)
     assert texts(bench(other, Wish(), Recorder()), 0) != texts(bench(config, Wish(), Recorder()), 0)
     assert {len(own) for own in texts(first, 1)} == {1}
+    assert first.drawing.settings.temperature == 0, "and this is what its record says"
 
 
 def test_a_whole_model_can_stand_in_for_the_adapter(model, config, tmp_path):

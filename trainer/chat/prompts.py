@@ -12,7 +12,7 @@ from trainer.chat.encode import encode, guarded_names, names_in
 from trainer.chat.messages import Message, Prompt, PromptLine
 from trainer.chat.template import ChatTemplate, Span, TemplateLimitError
 from trainer.chat.vocabulary import Vocabulary
-from trainer.errors import DataError, ModelError, TemplateError
+from trainer.errors import DataError, NoTemplateError, TemplateError
 
 
 def open_template(
@@ -31,13 +31,13 @@ def open_template(
     and a made-up format trains against the wrong text without a sign of it.
 
     Raises:
-        ModelError: there is no chat template in the file.
+        NoTemplateError: there is no chat template in the file.
         TemplateError: it is not a Jinja template.
         VariableError: it never reads one of ``variables``, or one is not to be set.
     """
     source = vocabulary.chat_template
     if not source:
-        raise ModelError(
+        raise NoTemplateError(
             f"{path}: the model has no chat template (tokenizer.chat_template), so there is no "
             "telling how its conversations are written: use an instruct model, or add the template "
             "of the model it comes from with gguf-new-metadata --chat-template"

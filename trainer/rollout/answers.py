@@ -8,14 +8,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-_ALMOST_NONE = 1e-9
-"""A mass that the most probable of any vocabulary's tokens has."""
-
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """How to draw: ``temperature`` divides the logits; ``top_p`` keeps the smallest set of tokens
-    whose probability reaches it; at most ``max_new_tokens`` are drawn, the end token included."""
+    """How to draw: ``temperature`` divides the logits, and 0 takes the likeliest token; ``top_p``
+    keeps the smallest set of tokens whose probability reaches it; at most ``max_new_tokens`` are
+    drawn, the end token included."""
 
     temperature: float
     top_p: float
@@ -23,8 +21,8 @@ class SamplingSettings:
 
     @classmethod
     def greedy(cls, max_new_tokens: int) -> Self:
-        """The most probable token each time: no set of tokens is smaller than that one alone."""
-        return cls(temperature=1.0, top_p=_ALMOST_NONE, max_new_tokens=max_new_tokens)
+        """The likeliest token each time."""
+        return cls(temperature=0.0, top_p=1.0, max_new_tokens=max_new_tokens)
 
 
 @dataclass(frozen=True, slots=True)

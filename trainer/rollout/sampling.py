@@ -62,14 +62,15 @@ def draw(
     ``seeds`` (rows,) and ``steps`` (rows,) name the noise: the same two numbers over the same
     logits draw the same token in any batch. ``temperature`` divides the logits. With ``top_p``
     below 1 the draw is from the smallest set of most probable tokens whose mass reaches it; of
-    equally probable tokens the lower id enters first.
+    equally probable tokens the lower id enters first. At a temperature of 0 the most probable token
+    is taken, whatever the noise: it is certain, so its log-probability is 0.
 
     Raises:
         TrainingError: a row's largest logit is not finite.
         ValueError: ``temperature`` or ``top_p`` is outside its range.
     """
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, not {temperature}")
+    if not temperature >= 0:
+        raise ValueError(f"temperature must be at least 0, not {temperature}")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must be in (0, 1], not {top_p}")
     keys = _stream(seeds, steps)
@@ -77,6 +78,9 @@ def draw(
     logprobs = np.empty(len(logits), np.float32)
     for row in range(len(logits)):
         best = _finite_maximum(logits[row], row)
+        if temperature == 0:
+            tokens[row], logprobs[row] = logits[row].argmax(), 0.0
+            continue
         weights = _weights(logits[row], best, temperature)
         total, token = (
             _race(weights, keys[row])

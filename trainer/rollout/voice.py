@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from trainer.chat.vocabulary import Vocabulary
 from trainer.closing import Closing
-from trainer.errors import TrainingError
 from trainer.llama.batch import TokenBatch
 from trainer.llama.context import LlamaContext
 from trainer.llama.model import LlamaModel
@@ -158,14 +157,6 @@ class Voice(Closing):
 
 
 def _drawn(logits: Logits, seed: int, step: int, settings: SamplingSettings) -> int:
-    if settings.temperature == 0:
-        best = int(logits.argmax())
-        if not np.isfinite(logits[best]):
-            raise TrainingError(
-                f"the model's logits are not finite (the largest is {logits[best]}): the adapter "
-                f"or the model file is damaged"
-            )
-        return best
     draws = draw(
         logits[np.newaxis],
         np.array([seed], np.uint64),

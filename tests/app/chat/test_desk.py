@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from talking import sampled, write_random_adapter
 
 from app.chat import desk as desks
+from app.chat import process
 from app.chat.conversations import ChatError, Draws
 from app.chat.desk import Desk
 from app.chat.process import Partners
@@ -152,7 +154,7 @@ def test_a_process_that_dies_or_cannot_begin_is_told_and_the_next_one_answers(sh
         return [a.note for a in (*chat.exchanges[0].answers, *other.exchanges[0].answers)], chat
 
     notes, chat = at_a_desk(drive)
-    assert all("has ended (status -9)" in note for note in notes[:2])
+    assert all("has ended (by SIGKILL). If the machine has no memory" in n for n in notes[:2])
     assert all("this is a model, and an adapter is expected" in note for note in notes[2:])
     assert [a.failed for a in chat.exchanges[0].answers] == [True, True]
     assert chat.exchanges[1].answers[0].text
@@ -167,3 +169,99 @@ def test_there_are_not_endlessly_many_conversations(short, monkeypatch):
         assert first.id != second.id
 
     at_a_desk(drive)
+
+
+def test_who_is_stopped_in_line_makes_room_for_the_others(endless, short, monkeypatch):
+    monkeypatch.setattr(desks, "MOST_WAITING", 3)
+
+    async def drive(desk):
+        first, second, third, fourth = (desk.open(n, endless) for n in range(4))
+        tasks = [desk.ask(chat, QUESTION, ENDLESS) for chat in (first, second, third)]
+        with pytest.raises(ChatError, match="Too many conversations wait"):
+            desk.ask(fourth, QUESTION, SHORT)
+        with third.reading() as moved:
+            desk.stop(second)
+            assert moved.is_set()
+        assert desk.ahead(third.exchanges[0]) == 1
+        tasks.append(desk.ask(fourth, QUESTION, SHORT))
+        assert desk.ahead(fourth.exchanges[0]) == 2
+        for chat in (fourth, third, first):
+            desk.stop(chat)
+        await asyncio.gather(*tasks)
+
+    at_a_desk(drive)
+
+
+def test_a_process_that_cannot_be_started_is_told(short, monkeypatch):
+    async def drive(desk):
+        chat = desk.open(1, short)
+        with monkeypatch.context() as patched:
+            patched.setattr(process, "COMMAND", ("/no/such/program",))
+            await desk.ask(chat, QUESTION, SHORT)
+        await desk.ask(chat, QUESTION, SHORT)
+        return chat.exchanges
+
+    refused, answered = at_a_desk(drive)
+    for answer in refused.answers:
+        assert answer.failed
+        assert "cannot be started" in answer.note
+        assert "/no/such/program" in answer.note
+    assert all(answer.text for answer in answered.answers)
+
+
+def test_a_process_that_writes_rubbish_holds_nobody_up(short, in_its_place):
+    async def drive(desk):
+        first, second = desk.open(1, short), desk.open(2, short)
+        in_its_place("import sys; print('ggml: hello', flush=True); sys.stdin.read()")
+        await asyncio.wait_for(desk.ask(first, QUESTION, SHORT), 30)
+        return await asyncio.wait_for(desk.ask(second, QUESTION, SHORT), 30), first, second
+
+    _, *chats = at_a_desk(drive)
+    for chat in chats:
+        assert "is no message ('ggml: hello')" in chat.exchanges[0].answers[0].note
+
+
+def test_the_loop_goes_on_while_a_process_does_not_read(short, in_its_place):
+    """What it is asked is more than fits into the pipe."""
+    in_its_place('import time; print(\'{"kind": "ready"}\', flush=True); time.sleep(60)')
+
+    async def drive(desk):
+        chat = desk.open(1, short)
+        task = desk.ask(chat, "x" * 1_000_000, SHORT)
+        await until(lambda: chat.exchanges[0].phase == "answering", "a process that is ready")
+        start = time.monotonic()
+        await asyncio.sleep(0.05)
+        desk.stop(chat)
+        assert time.monotonic() - start < 1
+        psutil.Process(desk.worker()).kill()
+        await asyncio.wait_for(task, 30)
+
+    at_a_desk(drive)
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_what_is_stopped_while_its_process_starts_leaves_none(short, monkeypatch, end):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments):
+        begun.set()
+        go_on.wait(10)
+        return process.Answering(*arguments)
+
+    monkeypatch.setattr(desks, "Answering", slowly)
+
+    async def drive(desk):
+        chat = desk.open(1, short)
+        task = desk.ask(chat, QUESTION, SHORT)
+        await until(begun.is_set, "a process that is being started")
+        if end == "stop":
+            desk.stop(chat)
+            go_on.set()
+        else:
+            threading.Timer(0.1, go_on.set).start()
+            await asyncio.to_thread(desk.close)
+        await asyncio.wait_for(task, 30)
+        assert desk.worker() is None
+        return chat.exchanges[0].answers
+
+    assert [a.note for a in at_a_desk(drive)] == ["stopped"] * 2

@@ -127,6 +127,14 @@ def test_without_a_template_each_text_is_gone_on_from_as_it_is(retrograd, endles
     assert done.stderr == 2 * "(cut off after 6 tokens; --max-new-tokens allows more)\n"
 
 
+def test_a_model_without_a_template_is_refused_with_the_way_out(retrograd, random_llama):
+    done = retrograd("chat", random_llama(layers=1, template=""), input="Add 2\n")
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "the model has no chat template" in said
+    assert "--raw lets it go on from a text as it is" in said
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

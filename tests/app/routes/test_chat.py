@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from told_runs import enter, the_run
 from web import page_headers, served
 
 from app.settings import ServerSettings
+from app.store.alive import HERE
 from app.store.database import Store
 from app.store.models import Run
 from app.web import create_app
@@ -31,11 +33,13 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, folder, tiny):
-    """Run 1 can be talked to; run 2 has not ended."""
+    """Run 1 can be talked to; run 2 has not ended; run 3 is another machine's."""
     with closing(Store.open(str(tmp_path_factory.mktemp("store") / "store.db"))) as opened:
         enter_talker(opened, folder, tiny, ctx=256)
         (folder / "second").mkdir()
-        enter(opened, folder / "second", name="at work", status="running")
+        enter(opened, folder / "second", name="at work", status="running", host=HERE)
+        (folder / "third").mkdir()
+        enter(opened, folder / "third", name="far away", status="running", host="another-machine")
         yield opened
 
 
@@ -211,3 +215,26 @@ def test_the_way_to_the_chat_stands_on_the_pages_of_a_run_that_has_ended(client,
         assert 'href="/chat?run=1"' in client.get(page, headers=html).text
     assert "/chat?run=2" not in client.get("/runs/2", headers=html).text
     assert isinstance(the_run(store, 1), Run)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_stream_ends_soon_after_the_logout(store, quiet):
+    """Also while an answer is written: none of it is told any more."""
+    token = "a-long-token-of-the-operator"
+    app = create_app(ServerSettings(token=token), store)
+    desk = app.state.desk
+    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client, closing(desk):
+        client.post("/login", data={"token": token}, headers=page_headers(client, "/login"))
+        headers = page_headers(client, "/chat?run=1")
+        chat = say(client, headers, max_new_tokens="4" if quiet else "200").json()["chat"]
+        if quiet:
+            events(client, chat)
+        with client.stream("GET", f"/chat/{chat}/events?seen=0") as stream:
+            lines = stream.iter_lines()
+            assert next(line for line in lines if line.startswith("event: ")) == "event: open"
+            with httpx.Client(base_url=url, cookies=client.cookies) as other:
+                other.post("/logout", headers=headers)
+            start = time.monotonic()
+            told = [line for line in lines if line.startswith("event: ")]
+            assert time.monotonic() - start < 5
+        assert ("event: over" in told) is quiet

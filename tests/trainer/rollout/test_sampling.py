@@ -164,9 +164,12 @@ def test_greedy_settings_draw_the_most_probable_token_whatever_the_seed(spread):
     greedy = SamplingSettings.greedy(8)
     drawn = draw_many(row, 5, temperature=greedy.temperature, top_p=greedy.top_p)
     assert drawn.tokens.tolist() == [500] * 5
+    assert drawn.logprobs.tolist() == [0.0] * 5
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": -1.0}, {"top_p": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_p": 0.0}]
+)
 def test_settings_outside_their_range_are_refused(options):
     with pytest.raises(ValueError, match="must be"):
         draw_many([0.0, 1.0], 1, **options)
