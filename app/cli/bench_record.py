@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainer.algorithms.comparison import Comparison, Pair
-from trainer.algorithms.paired import CONFIDENCE
+from trainer.algorithms.paired import CONFIDENCE, Change
 from trainer.bench import Bench
 from trainer.chat.messages import Message
 from trainer.gguf.file import GgufFile
@@ -59,7 +59,17 @@ def _files(side: Side) -> Record:
 
 def _figures(comparison: Comparison) -> Record:
     main = "loss" if comparison.lower_is_better else "reward"
-    return {name: asdict(c) for name, c in {main: comparison.main, **comparison.others}.items()}
+    changes = {main: comparison.main, **comparison.others}
+    return {name: _figure(change) for name, change in changes.items()}
+
+
+def _figure(change: Change) -> Record:
+    """Without the words better and worse where the figure is neither."""
+    record = asdict(change)
+    if change.better is None:
+        for key in ("better", "worse", "sign_p"):
+            del record[key]
+    return record
 
 
 def _question(pair: Pair, names: tuple[str, str]) -> Record:

@@ -105,6 +105,10 @@ def test_the_record_holds_every_answer_and_what_the_figures_follow_from(retrogra
     assert done.stdout == again.stdout, "the same command gives the same record"
     record = json.loads(done.stdout)
     assert record["format"] == "retrograd-bench/1"
+    judged = [name for name, figure in record["figures"].items() if "better" in figure]
+    assert judged == [name for name in ("reward", "best") if name in record["figures"]]
+    assert {"tokens", "truncated"} < record["figures"].keys()
+    assert not {"worse", "sign_p"} & record["figures"]["tokens"].keys()
     assert record["policies"]["base"]["model"]["sha256"].startswith("ccb01865")
     assert set(record["policies"]["adapter"]) == {"model", "adapter"}
     assert record["sampling"] == {
