@@ -134,9 +134,10 @@ class TensorBoardMonitor(SilentMonitor):
 
 
 def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
-    """The run's own folder in ``directory``, named as the run is, and what is to be said of it. One
-    that goes on gets the newest that was made for the same output. Raises OSError."""
-    if info.resumed_from_update is not None and (found := _of_output(directory, info.output)):
+    """The run's own folder in ``directory``, named as the run is, and what is to be said of it. A
+    run that goes on gets the one that it had. Raises OSError."""
+    if info.resumed_from_update is not None and (found := _had_by(directory, info)):
+        _claim(found, info)
         return found, f", where it goes on after update {info.resumed_from_update}"
     name = folder_name(info.name)
     for number in count(1):
@@ -145,10 +146,14 @@ def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        owner = json.dumps({"name": info.name, "output": info.output})
-        (folder / OWNER).write_text(owner, encoding="utf-8")
+        _claim(folder, info)
         return folder, "" if number == 1 else f": {name} beside it is another run's"
     raise AssertionError("numbers do not end")
+
+
+def _claim(folder: Path, info: RunInfo) -> None:
+    owner = {"name": info.name, "output": info.output, "run_id": info.run_id}
+    (folder / OWNER).write_text(json.dumps(owner), encoding="utf-8")
 
 
 def folder_name(name: str) -> str:
@@ -156,13 +161,18 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).strip("._")[:_NAME_CHARS] or "run"
 
 
-def _of_output(directory: Path, output: str) -> Path | None:
-    found: list[tuple[int, Path]] = []
+def _had_by(directory: Path, info: RunInfo) -> Path | None:
+    """The folder with the run's id. Of those that are older than ids are, the newest that was made
+    for the same output: other runs may have had that output too."""
+    found: list[tuple[bool, int, Path]] = []
     for owner in directory.glob(f"*/{OWNER}"):
         try:
             told = json.loads(owner.read_text(encoding="utf-8"))
-            if isinstance(told, dict) and told.get("output") == output:
-                found.append((owner.stat().st_mtime_ns, owner.parent))
+            if not isinstance(told, dict):
+                continue
+            named = told.get("run_id") or ""
+            if named == info.run_id if named else told.get("output") == info.output:
+                found.append((bool(named), owner.stat().st_mtime_ns, owner.parent))
         except (OSError, ValueError):
             continue  # no file of ours
-    return max(found)[1] if found else None
+    return max(found)[2] if found else None
