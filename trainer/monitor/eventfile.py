@@ -56,8 +56,10 @@ class EventFile:
         self._records._writer.flush()
 
     def close(self) -> None:
-        self._records.flush()  # to the disk
-        self._records.close()
+        try:
+            self._records.flush()  # to the disk
+        finally:
+            self._records.close()
 
     def abandon(self) -> None:
         """Close the file after an error, whatever becomes of its end."""
