@@ -17,15 +17,15 @@ from trainer.monitor import Event, SilentMonitor, Stage
 
 _WORDS: Mapping[Stage, str] = {
     "prepare": "preparing",
-    "evaluate": "answering",
     "reward": "rewarding",
 }
 
 
 class ProgressMonitor(SilentMonitor, Closing):
-    """Shows the stage at hand while it lasts, and what happens as lines that stay."""
+    """Shows the stage at hand while it lasts, and what happens as lines that stay. ``evaluating``
+    is what the stage of evaluation does."""
 
-    def __init__(self, stream: TextIO | None = None, *, evaluating: str = "answering") -> None:
+    def __init__(self, stream: TextIO | None = None, *, evaluating: str) -> None:
         self._console = Console(file=stream or sys.stderr, highlight=False)
         self._words = {**_WORDS, "evaluate": evaluating}
         self._bar = Progress(

@@ -25,6 +25,7 @@ from small_runs import (
 from trainer.bench import bench
 from trainer.config import load_config
 from trainer.errors import ConfigError, DataError, ModelError, RewardError
+from trainer.model.decoder import Decoder
 from trainer.opening.sides import Wish
 
 BY_TEXT = (
@@ -256,6 +257,22 @@ def test_texts_of_a_model_and_of_a_baseline(model, taught, tmp_path):
     assert bench(config, Wish(result=same), Recorder()).comparison.main.equal == 4
     own = folder / "adapter.gguf"
     assert bench(config, Wish(baseline=own), Recorder()).comparison.main.equal == 4
+
+
+def test_a_model_that_both_sides_share_is_loaded_once(model, taught, tmp_path, monkeypatch):
+    config, loaded = load_config(taught[0] / "run.toml"), []
+
+    class Counted(Decoder):
+        def __init__(self, file, *args, **options):
+            loaded.append(file.path)
+            super().__init__(file, *args, **options)
+
+    monkeypatch.setattr("trainer.bench.Decoder", Counted)
+    bench(config, Wish(), Recorder())
+    assert loaded == [model]
+    other = shutil.copy(model, tmp_path / "same.gguf")
+    bench(config, Wish(result=other), Recorder())
+    assert loaded[1:] == [model, other]
 
 
 def test_texts_are_not_sampled(model, tmp_path):

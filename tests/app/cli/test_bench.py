@@ -10,9 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from left_over import left, nothing_left
+
+from app.cli.bench import bench
+from trainer.gguf.file import GgufFile
 
 ADDS = """\
 import json, sys
@@ -125,6 +129,21 @@ def test_the_record_holds_every_answer_and_what_the_figures_follow_from(retrogra
         assert {frozenset(a) for own in answers for a in own} == {
             frozenset(("completion", "reward", "parts", "tokens", "truncated"))
         }
+
+
+def test_the_record_is_made_once_and_each_file_read_once_for_it(trained, monkeypatch, capsys):
+    digests = []
+
+    class Counted(GgufFile):
+        def digest(self):
+            digests.append(self.path.name)
+            return super().digest()
+
+    monkeypatch.setattr("app.cli.bench_record.GgufFile", Counted)
+    monkeypatch.chdir(trained)
+    bench(Path("run.toml"), limit=2, samples=1, as_json=True, save=Path("b.json"))
+    assert capsys.readouterr().out == (trained / "b.json").read_text(encoding="utf-8")
+    assert sorted(digests) == ["adapter.gguf", "tiny.gguf"]
 
 
 @pytest.mark.parametrize("width", [80, 120])
