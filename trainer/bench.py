@@ -226,7 +226,8 @@ def _notes(
     if questions.trained_on:
         yield (
             f"These {noun} are the ones that the run trains on, so this shows what was learnt by "
-            f"heart as well as what carries over. Name others with --data, or in [evaluation] data."
+            f"heart as well as what carries over. Name others with {wish.called('data')}, or in "
+            f"[evaluation] data."
         )
     elif shared := _shared(config, comparison):
         yield f"{shared} of the {len(comparison.pairs)} {noun} are also trained on."
@@ -238,7 +239,7 @@ def _notes(
     if config.lora.init_adapter is not None and wish.baseline is None:
         yield (
             f"The run began with {config.lora.init_adapter.name}, so a part of the change is that "
-            f"adapter's. --baseline {config.lora.init_adapter} leaves it out."
+            f"adapter's. {wish.called('baseline')} {config.lora.init_adapter} leaves it out."
         )
 
 

@@ -61,6 +61,16 @@ Save = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the same JSON to FILE as well.")
 ]
 
+_OPTIONS = {
+    "result": "--adapter",
+    "baseline": "--baseline",
+    "data": "--data",
+    "samples": "--samples",
+    "temperature": "--temperature",
+    "greedy": "--greedy",
+}
+"""What the wishes of `trainer.opening.sides.Wish` are called here."""
+
 
 def bench(
     config: Config,
@@ -94,7 +104,9 @@ def bench(
             from trainer.bench import bench as run_bench
             from trainer.opening.sides import Wish
 
-            wish = Wish(adapter, baseline, data, limit, samples, temperature, greedy)
+            wish = Wish(
+                adapter, baseline, data, limit, samples, temperature, greedy, names=_OPTIONS
+            )
             result = run_bench(loaded, wish, monitor)
         written = _json(result) if as_json or save is not None else ""
         if save is not None:

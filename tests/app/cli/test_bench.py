@@ -189,6 +189,12 @@ def test_what_a_model_wrote_cannot_move_the_cursor(retrograd, trained, tmp_path)
 MISTAKES = {
     "no adapter": (["--adapter", "gone.gguf"], "--adapter: gone.gguf: there is no such file"),
     "no data": (["--data", "gone.jsonl"], "--data: gone.jsonl: there is no such file"),
+    "no baseline": (
+        ["--baseline", "gone.gguf"],
+        "leave --baseline out to compare with the base alone",
+    ),
+    "two of a kind": (["--greedy", "--samples", "2"], "--samples 2 beside --greedy: a prompt"),
+    "heat": (["--greedy", "--temperature", "2"], "--temperature 2 beside --greedy, which"),
     "no folder": (["--save", "gone/a.json"], "--save: gone/a.json: name a file in a folder"),
 }
 
