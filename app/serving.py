@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 import time
 from collections.abc import Iterator
@@ -40,10 +39,6 @@ class Serving:
 
     def run(self) -> None:
         """Answer until a signal, or `stop`, ends it; a second signal does so at once."""
-        # What is loaded by now stays: a collection that looks through it all again costs a request
-        # tens of milliseconds.
-        gc.collect()
-        gc.freeze()
         # The server ends well first, and then raises for the signal what it would have raised.
         with suppress(KeyboardInterrupt):
             self.server.run(sockets=[self.listening])

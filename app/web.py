@@ -9,7 +9,7 @@ from app.chat.desk import Desk
 from app.routes import ROUTERS
 from app.server.errors import add_error_pages
 from app.server.hints import Hints
-from app.server.security.access import Access
+from app.server.security.access import Access, refuse_short
 from app.server.security.checks import checks
 from app.server.security.hosts import refuse_open_door
 from app.server.templating import environment, static_folder
@@ -22,9 +22,11 @@ from app.store.queries.series import AllSeries
 def create_app(settings: ServerSettings, store: Store) -> FastAPI:
     """The web application over ``store``, which stays the caller's to close.
 
-    Raises ConfigError where it would be open to other machines without a token.
+    Raises ConfigError where it would be open to other machines without a token, and for a short
+    one.
     """
     refuse_open_door(settings)
+    refuse_short(settings.token)
     access = Access(settings.token)
     app = FastAPI(
         title="retrograd",

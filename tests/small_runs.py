@@ -300,7 +300,7 @@ def train(
 def opened(config: RunConfig, monitor: Recorder | None = None) -> Iterator[Session]:
     """The parts of a run, not started."""
     with ExitStack() as stack:
-        yield open_session(config, read_any(config), monitor or Recorder(), stack)
+        yield open_session(config, read_any(config), monitor or Recorder(), stack, "a-run")
 
 
 def spoil_from(monkeypatch: pytest.MonkeyPatch, call: int) -> None:

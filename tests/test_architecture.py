@@ -165,6 +165,11 @@ def test_each_room_imports_those_below_it_and_no_others():
     assert [r for r in order if not FOUNDATIONS[r] <= set(order[: order.index(r)])] == []
 
 
+def test_a_command_needs_no_page():
+    asks = [p for p in sources("app/cli") for m in modules(p, "app") if room(m) == "routes"]
+    assert asks == []
+
+
 def test_each_room_of_the_application_imports_those_below_it_and_no_others():
     found = rooms("app")
     assert found.keys() - OF_THE_APP.keys() == APP_AT_THE_TOP | APP_FOR_EVERYBODY

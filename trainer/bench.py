@@ -175,20 +175,33 @@ def _losses(
     monitor: Monitor,
 ) -> Comparison:
     """The loss of each text on each side."""
-    before, after = (_of_texts(config, inputs, side, monitor) for side in sides)
+    losses: list[list[float]] = []
+    for model, together in groupby(sides, key=lambda side: side.model):
+        losses += _losses_of(config, with_model(inputs, model), list(together), monitor)
+    before, after = losses
     contents = _contents(config, questions.path)
     return compare_losses(inputs.texts, [contents[t.line] for t in inputs.texts], before, after)
 
 
-def _of_texts(config: SftConfig, inputs: TextInputs, side: Side, monitor: Monitor) -> list[float]:
-    own = with_model(inputs, side.model)
+def _losses_of(
+    config: SftConfig, inputs: TextInputs, sides: Sequence[Side], monitor: Monitor
+) -> list[list[float]]:
+    """The same for sides that have their model in common."""
+    device = choose_device(config.model.device)
+    decoder = Decoder(inputs.file, device, context=config.training.ctx)
+    return [_of_texts(config, inputs, decoder, side, monitor) for side in sides]
+
+
+def _of_texts(
+    config: SftConfig, inputs: TextInputs, decoder: Decoder, side: Side, monitor: Monitor
+) -> list[float]:
+    """The loss of each text under one side; ``inputs`` and ``decoder`` are of its model."""
     if side.adapter is not None:
-        stored = read_adapter(side.adapter, own.architecture)
+        stored = read_adapter(side.adapter, inputs.architecture)
         lora = Lora(stored.rank, stored.alpha, stored.dtype, stored.targets, stored)
-        own = replace(own, lora=lora)
-    decoder = Decoder(own.file, choose_device(config.model.device), context=config.training.ctx)
-    adapter = new_adapter(config, own, decoder.device)
-    learner = open_learner(config, own, decoder, adapter, say_once(monitor))
+        inputs = replace(inputs, lora=lora)
+    adapter = new_adapter(config, inputs, decoder.device)
+    learner = open_learner(config, inputs, decoder, adapter, say_once(monitor))
     monitor.event(_begins(side, f"{len(inputs.texts)} texts"))
     measure = HeldOutLoss(inputs.texts, learner, monitor)
     losses = measure.losses(adapter if side.adapter is not None else None)
@@ -214,7 +227,8 @@ def _notes(
     if questions.trained_on:
         yield (
             f"These {noun} are the ones that the run trains on, so this shows what was learnt by "
-            f"heart as well as what carries over. Name others with --data, or in [evaluation] data."
+            f"heart as well as what carries over. Name others with {wish.called('data')}, or in "
+            f"[evaluation] data."
         )
     elif shared := _shared(config, comparison):
         yield f"{shared} of the {len(comparison.pairs)} {noun} are also trained on."
@@ -226,7 +240,8 @@ def _notes(
     if config.lora.init_adapter is not None and wish.baseline is None:
         yield (
             f"The run began with {config.lora.init_adapter.name}, so a part of the change is that "
-            f"adapter's. --baseline {shlex.quote(str(config.lora.init_adapter))} leaves it out."
+            f"adapter's. {wish.called('baseline')} "
+            f"{shlex.quote(str(config.lora.init_adapter))} leaves it out."
         )
 
 

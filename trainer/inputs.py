@@ -139,12 +139,16 @@ def planned_updates(config: RunConfig, inputs: AnyInputs) -> int:
     return config.rollout.updates
 
 
+def learnt_from(config: RunConfig) -> tuple[str, Path]:
+    """The file of prompts or texts that the run trains on: the key that names it, and its path."""
+    if isinstance(config, SftConfig):
+        return "sft.data", config.sft.data
+    return f"{config.run.algorithm}.prompts", config.rollout.prompts
+
+
 def data_files(config: RunConfig) -> dict[str, Path]:
     """The files beside the base that decide what is learnt, by the key that names them."""
-    if isinstance(config, SftConfig):
-        files = {"sft.data": config.sft.data}
-    else:
-        files = {f"{config.run.algorithm}.prompts": config.rollout.prompts}
+    files = dict([learnt_from(config)])
     if config.evaluation is not None:
         files["evaluation.data"] = config.evaluation.data
     if config.lora.init_adapter is not None:
@@ -154,10 +158,7 @@ def data_files(config: RunConfig) -> dict[str, Path]:
 
 def _files(config: RunConfig) -> list[DataFile]:
     """What is trained on, and what is held out where something is."""
-    if isinstance(config, SftConfig):
-        key, path = "sft.data", config.sft.data
-    else:
-        key, path = f"{config.run.algorithm}.prompts", config.rollout.prompts
+    key, path = learnt_from(config)
     files = [DataFile(path, config.where(key))]
     if (held := config.evaluation) is not None:
         files.append(DataFile(held.data, config.where("evaluation.data"), held.max_examples))

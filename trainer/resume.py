@@ -52,12 +52,14 @@ def new_run_id() -> str:
     return uuid4().hex
 
 
-def open_store(config: RunConfig) -> Store:
+def open_store(config: RunConfig, run_id: str) -> Store:
+    """The checkpoints of the run ``run_id``."""
     section = config.checkpoint
     return Store(
         checkpoint_folder(config),
         keep=section.keep if section else _KEPT_WITHOUT_SECTION,
         every_steps=section.every_steps if section else None,
+        run=run_id,
     )
 
 

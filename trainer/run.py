@@ -60,7 +60,7 @@ def _run(
                 monitor.event(Event("warning", "template", remark))
             for remark in resumed.remarks if resumed else ():
                 monitor.event(Event("warning", "resume", remark))
-            session = open_session(config, inputs, monitor, stack, resumed, run_id)
+            session = open_session(config, inputs, monitor, stack, run_id, resumed)
             outcome, raised = Ending(config, inputs, session, monitor).train()
             outcome = replace(outcome, findings=session.loop.guide.findings())
     except BaseException as error:

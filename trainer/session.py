@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 import torch
 
-from trainer.checkpoint.head import UNNAMED
 from trainer.config.models import RunConfig, SftConfig
 from trainer.device import keep_freed_pages
 from trainer.inputs import AnyInputs, Inputs, TextInputs
@@ -23,21 +22,20 @@ def open_session(
     inputs: AnyInputs,
     monitor: Monitor,
     stack: ExitStack,
+    run_id: str,
     resumed: Resumed | None = None,
-    run_id: str = UNNAMED,
 ) -> Session:
     """Open everything, where ``resumed`` left it; ``stack`` closes it, and checkpoints are those of
-    ``run_id``. Raises ConfigError,
-    ModelError, RewardError, or TrainingError when llama.cpp and torch disagree."""
+    ``run_id``. Raises ConfigError, ModelError, RewardError, or TrainingError when llama.cpp and
+    torch disagree."""
     torch.set_num_threads(threads_of(config))
     keep_freed_pages()
     if isinstance(config, SftConfig):
         assert isinstance(inputs, TextInputs)
-        session = open_texts(config, inputs, monitor, stack)
+        session = open_texts(config, inputs, monitor, stack, run_id)
     else:
         assert isinstance(inputs, Inputs)
-        session = open_rollouts(config, inputs, monitor, stack)
-    session.loop.keeper.store.run = run_id
+        session = open_rollouts(config, inputs, monitor, stack, run_id)
     if resumed is not None:
         session.loop.load_state(resumed.loop)
     return session

@@ -61,6 +61,16 @@ Save = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the same JSON to FILE as well.")
 ]
 
+_OPTIONS = {
+    "result": "--adapter",
+    "baseline": "--baseline",
+    "data": "--data",
+    "samples": "--samples",
+    "temperature": "--temperature",
+    "greedy": "--greedy",
+}
+"""What the wishes of `trainer.opening.sides.Wish` are called here."""
+
 
 def bench(
     config: Config,
@@ -88,17 +98,21 @@ def bench(
         from app.terminal.progress import ProgressMonitor
 
         loaded = _loaded(config, model, seed, save)
-        with ProgressMonitor() as monitor:
+        words = "scoring" if loaded.run.algorithm == "sft" else "answering"
+        with ProgressMonitor(words={"evaluate": words}) as monitor:
             # After the configuration is known to be good: these imports take seconds.
             from trainer.bench import bench as run_bench
             from trainer.opening.sides import Wish
 
-            wish = Wish(adapter, baseline, data, limit, samples, temperature, greedy)
+            wish = Wish(
+                adapter, baseline, data, limit, samples, temperature, greedy, names=_OPTIONS
+            )
             result = run_bench(loaded, wish, monitor)
+        written = _json(result) if as_json or save is not None else ""
         if save is not None:
-            _save(result, save)
+            _save(written, save)
         if as_json:
-            typer.echo(_json(result))
+            typer.echo(written)
         else:
             from app.terminal.bench import print_bench
 
@@ -122,10 +136,10 @@ def _json(result: Bench) -> str:
     return json.dumps(record_of(result), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _save(result: Bench, path: Path) -> None:
+def _save(written: str, path: Path) -> None:
     from trainer.errors import RetrogradError
 
     try:
-        path.write_text(_json(result) + "\n", encoding="utf-8")
+        path.write_text(written + "\n", encoding="utf-8")
     except OSError as error:
         raise RetrogradError(f"--save: {path}: cannot be written ({error.strerror}).") from error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from trainer.algorithms.comparison import Comparison, Pair
-from trainer.algorithms.paired import CONFIDENCE
+from trainer.algorithms.paired import CONFIDENCE, Change
 from trainer.bench import Bench
 from trainer.chat.messages import Message
 from trainer.gguf.file import GgufFile
@@ -24,13 +25,21 @@ def record_of(result: Bench) -> Record:
     record."""
     config, drawing = result.config, result.drawing
     names = (result.sides[0].name, result.sides[1].name)
+    files = {path for side in result.sides for path in _files(side).values()}
+    digests = {path: GgufFile(path).digest() for path in files}
     data = result.questions
     record: Record = {
         "format": FORMAT,
         "run": config.run.name,
         "algorithm": config.run.algorithm,
         "measured": "loss" if drawing is None else "reward",
-        "policies": {side.name: _files(side) for side in result.sides},
+        "policies": {
+            side.name: {
+                kind: {"file": path.name, "sha256": digests[path]}
+                for kind, path in _files(side).items()
+            }
+            for side in result.sides
+        },
         "data": {
             "file": data.path.name,
             "sha256": hashlib.sha256(data.path.read_bytes()).hexdigest(),
@@ -50,16 +59,23 @@ def record_of(result: Bench) -> Record:
     }
 
 
-def _files(side: Side) -> Record:
-    files = {"model": side.model} | ({"adapter": side.adapter} if side.adapter else {})
-    return {
-        kind: {"file": path.name, "sha256": GgufFile(path).digest()} for kind, path in files.items()
-    }
+def _files(side: Side) -> dict[str, Path]:
+    return {"model": side.model} | ({"adapter": side.adapter} if side.adapter else {})
 
 
 def _figures(comparison: Comparison) -> Record:
     main = "loss" if comparison.lower_is_better else "reward"
-    return {name: asdict(c) for name, c in {main: comparison.main, **comparison.others}.items()}
+    changes = {main: comparison.main, **comparison.others}
+    return {name: _figure(change) for name, change in changes.items()}
+
+
+def _figure(change: Change) -> Record:
+    """Without the words better and worse where the figure is neither."""
+    record = asdict(change)
+    if change.better is None:
+        for key in ("better", "worse", "sign_p"):
+            del record[key]
+    return record
 
 
 def _question(pair: Pair, names: tuple[str, str]) -> Record:

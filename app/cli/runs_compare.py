@@ -15,7 +15,7 @@ from app.cli.runs_common import Json, Place, opened_store, unknown_run
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from app.routes.config_values import Difference
+    from app.jobs.differences import Difference
     from app.store.database import Store
     from app.store.models import Run
     from app.terminal.comparison import ComparedRun
@@ -55,7 +55,7 @@ def compare(
     Differences are against the run that is named first.
     """
     with reported(debug):
-        from app.routes.config_values import differences
+        from app.jobs.differences import differences
         from trainer.errors import ConfigError
 
         words = list(dict.fromkeys(runs or ()))
@@ -146,7 +146,7 @@ def _compared(session: Session, run: Run, names: Sequence[str], last: int) -> Co
 def _plain(runs: Sequence[ComparedRun], told: Sequence[Difference]) -> dict[str, object]:
     from dataclasses import asdict
 
-    from app.routes.config_values import ABSENT
+    from app.jobs.differences import ABSENT
 
     def value(written: str) -> object:
         if written == ABSENT:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from app.routes.config_values import Difference, differences
+from app.jobs.differences import Difference, differences
 from app.routes.metrics import Axis, axes_of
 from app.server.pages import PageContext, StoreDep, WholeNumber, Words, page
 from app.store.models import Run

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
-from app.routes.config_values import Difference, Table, differences, tables_of, unused
+from app.jobs.differences import Difference, differences
+from app.routes.config_values import Table, tables_of, unused
 from app.routes.run_header import RunPage, find_run, header_of
 from app.server.downloads import attachment
 from app.server.pages import StoreDep, WholeNumber, page

@@ -13,9 +13,7 @@ from app.server.pages import PageContext, render
 from app.server.security.access import (
     SESSION_SECONDS,
     Access,
-    client_of,
     cookie_name,
-    too_often,
 )
 
 router = APIRouter()
@@ -49,8 +47,6 @@ def show_login(request: Request, access: AccessDep, next: str = "/") -> Response
     return render(request, "login.html", LoginPage(came_for=came_for))
 
 
-# Not in a thread: between the question whether a client has to wait and the count of its failure
-# no other attempt may come.
 @router.post("/login")
 async def log_in(
     request: Request,
@@ -58,15 +54,11 @@ async def log_in(
     token: Annotated[str, Form(max_length=4096)] = "",
     next: Annotated[str, Form()] = "/",  # noqa: A002
 ) -> Response:
-    came_for, client = own_path(next), client_of(request)
+    came_for = own_path(next)
     if not access.needed:
         return RedirectResponse(came_for, 303)
-    if not await access.attempts.turn(client):
-        return too_often(request)
     if not access.is_token(token.strip()):
-        access.attempts.failed(client)
         return render(request, "login.html", LoginPage(came_for=came_for, refused=True), 401)
-    access.attempts.succeeded(client)
     access.close_session(request.state.session)
     answer = RedirectResponse(came_for, 303)
     answer.set_cookie(

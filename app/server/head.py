@@ -35,6 +35,10 @@ class Head:
 
         try:
             await self.app({**scope, "method": "GET"}, receive, send_head)
-        except Exception:
-            if not ended:
-                raise
+        except _NobodyReadsOnError:
+            pass
+        except ExceptionGroup as group:
+            # What a handler was doing side by side when its answer was cut off.
+            _, others = group.split(_NobodyReadsOnError)
+            if others is not None:
+                raise others from None

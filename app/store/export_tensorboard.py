@@ -14,14 +14,13 @@ from trainer.health.headline import headline_of
 from trainer.monitor.eventfile import (
     PATTERN,
     EventFile,
+    SampledUpdates,
     configuration,
     hyperparameters,
     samples,
     scalars,
 )
 from trainer.monitor.tensorboard import folder_name
-
-_SAMPLES_IN_A_RUN = 10
 
 
 def write_event_file(store: Store, run_id: int, directory: Path) -> Path:
@@ -54,14 +53,14 @@ def _write(store: Store, run: Run, file: EventFile) -> None:
     begin, start, complete = hyperparameters(run.params, [main.name, main.held_out])
     for summary in (configuration(run.model, run.facts, run.params), begin, start):
         file.write(0, began, summary)
-    step, due, at = max(1, run.completed // _SAMPLES_IN_A_RUN), 0, began
+    sampled, at = SampledUpdates(run.planned), began
     for update, values in each_update(store, run.id):
         at = update.at
         file.write(update.update, at, scalars(values))
         if update.kind == "evaluation":
             _sample(store, run.id, update, file)
-        elif update.update >= due and _sample(store, run.id, update, file):
-            due = update.update + step
+        elif sampled.is_due(update.update) and _sample(store, run.id, update, file):
+            sampled.kept(update.update)
     if run.status == "completed":
         file.write(run.completed, at, complete)
 
@@ -84,9 +83,8 @@ def _answers(
 
 
 def _asked(store: Store, rows: list[AnswerRow]) -> Iterator[tuple[str, str, float]]:
-    """As `samples` takes them; a prompt is what its last message says."""
+    """As `samples` takes them."""
     with store.read() as session:
         prompts = prompts_of(session, {row.prompt_id for row in rows})
     for row in rows:
-        messages = prompts[row.prompt_id].messages
-        yield (messages[-1][1] if messages else ""), row.text or "", row.reward
+        yield prompts[row.prompt_id].question, row.text or "", row.reward

@@ -144,6 +144,7 @@ def _per_cent(share: float) -> str:
 def _conclusion(result: Bench) -> Iterator[Text]:
     comparison = result.comparison
     change, name = comparison.main, result.sides[1].name
+    assert change.sign_p is not None  # what policies are judged by is better or worse
     noun = "texts" if result.drawing is None else "prompts"
     if change.count == change.equal:
         verdict = "Nothing changed."

@@ -17,7 +17,6 @@ from trainer.monitor import Event, SilentMonitor
 
 _WORDS: Mapping[str, str] = {
     "prepare": "preparing",
-    "evaluate": "answering",
     "reward": "rewarding",
 }
 

@@ -25,6 +25,7 @@ from small_runs import (
 from trainer.bench import bench
 from trainer.config import load_config
 from trainer.errors import ConfigError, DataError, ModelError, RewardError
+from trainer.model.decoder import Decoder
 from trainer.opening.sides import Wish
 
 BY_TEXT = (
@@ -172,8 +173,8 @@ def test_what_was_not_trained_cannot_be_compared(untrained):
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        ({"samples": 2, "greedy": True}, "--samples 2 beside --greedy"),
-        ({"temperature": 2.0, "greedy": True}, "--temperature 2 beside --greedy"),
+        ({"samples": 2, "greedy": True}, "^samples 2 beside greedy"),
+        ({"temperature": 2.0, "greedy": True}, "^temperature 2 beside greedy"),
     ],
 )
 def test_wishes_that_do_not_go_together(untrained, wish, words):
@@ -187,7 +188,7 @@ def test_the_base_is_nothing_to_compare_with(model, untrained):
 
 
 def test_a_baseline_has_to_be_there(trained, config, tmp_path):
-    with pytest.raises(ConfigError, match=r"--baseline: .*gone\.gguf: there is no such file"):
+    with pytest.raises(ConfigError, match=r"^baseline: .*gone\.gguf: there is no such file"):
         bench(config, Wish(baseline=tmp_path / "gone.gguf"), Recorder())
 
 
@@ -208,7 +209,7 @@ def test_a_model_with_another_vocabulary_is_refused(tiny, untrained):
 
 def test_prompts_that_are_not_there_or_do_not_fit(random_adapter, model, untrained, tmp_path):
     adapter = random_adapter(model)
-    with pytest.raises(DataError, match=r"--data: .*gone\.jsonl: there is no such file"):
+    with pytest.raises(DataError, match=r"^data: .*gone\.jsonl: there is no such file"):
         bench(untrained(), Wish(result=adapter, data=tmp_path / "gone.jsonl"), Recorder())
     write_held(tmp_path, ["far too long " * 9])
     with pytest.raises(DataError, match=r"held\.jsonl:1: the prompt has \d+ tokens"):
@@ -259,9 +260,25 @@ def test_texts_of_a_model_and_of_a_baseline(model, taught, tmp_path):
     assert bench(config, Wish(baseline=own), Recorder()).comparison.main.equal == 4
 
 
+def test_a_model_that_both_sides_share_is_loaded_once(model, taught, tmp_path, monkeypatch):
+    config, loaded = load_config(taught[0] / "run.toml"), []
+
+    class Counted(Decoder):
+        def __init__(self, file, *args, **options):
+            loaded.append(file.path)
+            super().__init__(file, *args, **options)
+
+    monkeypatch.setattr("trainer.bench.Decoder", Counted)
+    bench(config, Wish(), Recorder())
+    assert loaded == [model]
+    other = shutil.copy(model, tmp_path / "same.gguf")
+    bench(config, Wish(result=other), Recorder())
+    assert loaded[1:] == [model, other]
+
+
 def test_texts_are_not_sampled(model, tmp_path):
     config = write_texts(tmp_path, model)
-    with pytest.raises(ConfigError, match=r"--samples and --greedy: .* nothing is sampled"):
+    with pytest.raises(ConfigError, match=r"^samples and greedy: .* nothing is sampled"):
         bench(config, Wish(samples=1, greedy=True), Recorder())
 
 
@@ -280,7 +297,7 @@ def test_a_run_that_began_with_an_adapter_is_told_how_to_leave_that_out(
     keys = dict.fromkeys(("lora.rank", "lora.alpha", "lora.dtype"))
     config = untrained(keys | {"lora.init_adapter": str(start)})
     notes = bench(config, Wish(result=start), Recorder()).notes
-    assert any(f"--baseline {start} leaves it out" in note for note in notes)
+    assert any(f"baseline {start} leaves it out" in note for note in notes)
     assert not any(
         "leaves it out" in n for n in bench(config, Wish(start, start), Recorder()).notes
     )

@@ -200,7 +200,7 @@ def test_a_checkpoint_of_a_run_without_one_is_of_another_run(model, taught, tmp_
 
 def refused(config, kind):
     with ExitStack() as stack, pytest.raises(kind) as caught:
-        open_session(config, read_inputs(config), Recorder(), stack)
+        open_session(config, read_inputs(config), Recorder(), stack, "a-run")
     return str(caught.value)
 
 

@@ -5,8 +5,9 @@ import json
 import pytest
 from small_runs import SMALL, rewards, write_run, write_texts
 
+from trainer.config import load_config
 from trainer.errors import ConfigError, DataError, ModelError, TemplateError
-from trainer.inputs import coverage, read_inputs, read_text_inputs
+from trainer.inputs import coverage, data_files, learnt_from, read_inputs, read_text_inputs
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +201,14 @@ def test_lines_of_texts_that_become_several_are_remarked_on(tmp_path, random_lla
     [remark] = inputs.remarks
     assert remark.startswith("the chat template rewrites earlier answers of a conversation, so 1")
     assert remark.endswith("so 1 of 2 lines of texts.jsonl became a text for each answer, 3 in all")
+
+
+@pytest.mark.parametrize(
+    ("example", "key"), [("grpo", "grpo.prompts"), ("ppo", "ppo.prompts"), ("sft", "sft.data")]
+)
+def test_what_is_learnt_from_is_named_by_its_key(root, example, key):
+    config = load_config(root / "examples" / f"smoke_tiny_{example}.toml")
+    name, path = learnt_from(config)
+    assert name == key
+    assert path.is_file()
+    assert data_files(config)[key] == path

@@ -623,9 +623,9 @@ def test_checkpoints_lie_beside_the_output_unless_a_folder_is_named(model, tmp_p
 
 
 def test_without_a_section_two_are_kept_one_a_minute(model, tmp_path):
-    store = open_store(small(tmp_path, model))
-    assert (store.keep, store.every_steps) == (2, None)
-    store = open_store(small(tmp_path, model, {"checkpoint.keep": 5}))
+    store = open_store(small(tmp_path, model), "a-run")
+    assert (store.keep, store.every_steps, store.run) == (2, None, "a-run")
+    store = open_store(small(tmp_path, model, {"checkpoint.keep": 5}), "a-run")
     assert (store.keep, store.every_steps) == (5, 50)
 
 

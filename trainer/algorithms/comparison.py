@@ -64,19 +64,23 @@ def compare_answers(before: Sequence[GroupRecord], after: Sequence[GroupRecord])
     """Of two policies' scored answers to the same prompts. Beside the reward: each part of it that
     every answer has (``part/<name>``); the share of answers with the highest reward that was seen
     (``best``), where on one side a tenth of them or more have it; the share that was cut
-    (``truncated``); and the length in tokens (``tokens``)."""
+    (``truncated``); and the length in tokens (``tokens``).
 
-    def change(figure: Callable[[Trajectory], float]) -> Change:
-        return paired(*([_mean(g, figure) for g in side] for side in (before, after)))
+    More of the reward is better, and more of its highest. Of the rest that is not known: a part may
+    be a penalty, and a longer or a cut answer may be what was wished for."""
+
+    def change(figure: Callable[[Trajectory], float], lower_is_better: bool | None) -> Change:
+        one, other = ([_mean(g, figure) for g in side] for side in (before, after))
+        return paired(one, other, lower_is_better=lower_is_better)
 
     sides = [[t for g in side for t in g.trajectories] for side in (before, after)]
     everything = [t for side in sides for t in side]
-    others = {f"part/{name}": change(_part(name)) for name in _parts(everything)}
+    others = {f"part/{name}": change(_part(name), None) for name in _parts(everything)}
     best = max(t.reward for t in everything)
     if often := any(_share(side, best) >= _OFTEN for side in sides):
-        others["best"] = change(lambda t: float(t.reward == best))
-    others["truncated"] = change(lambda t: float(t.answer.truncated))
-    others["tokens"] = change(lambda t: float(len(t.answer.tokens)))
+        others["best"] = change(lambda t: float(t.reward == best), False)
+    others["truncated"] = change(lambda t: float(t.answer.truncated), None)
+    others["tokens"] = change(lambda t: float(len(t.answer.tokens)), None)
     pairs = [
         Pair(
             line=one.prompt.line,
@@ -87,7 +91,7 @@ def compare_answers(before: Sequence[GroupRecord], after: Sequence[GroupRecord])
         )
         for one, other in zip(before, after, strict=True)
     ]
-    return Comparison(pairs, change(_reward), others, best if often else None)
+    return Comparison(pairs, change(_reward, False), others, best if often else None)
 
 
 def compare_losses(
@@ -106,8 +110,9 @@ def compare_losses(
     ]
     main = paired([p.before for p in pairs], [p.after for p in pairs], lower_is_better=True)
     share = len(texts) / sum(text.tokens for text in texts)
-    sums = ([loss * share for loss in side] for side in (before, after))
-    pooled = replace(paired(*sums), standard_error=None, low=None, high=None)
+    one, other = ([loss * share for loss in side] for side in (before, after))
+    pooled = paired(one, other, lower_is_better=True)
+    pooled = replace(pooled, standard_error=None, low=None, high=None)
     return Comparison(pairs, main, {"loss per token": pooled}, lower_is_better=True)
 
 

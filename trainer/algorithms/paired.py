@@ -23,6 +23,7 @@ class Change:
     the difference's; all three are None where no spread can be estimated: for a single question,
     and where all differences are equal. ``better``, ``worse`` and ``equal``
     count questions; ``sign_p`` is the two-sided p-value of the exact sign test on the unequal ones.
+    Of a number that is neither good nor bad, ``better``, ``worse`` and ``sign_p`` are None.
     """
 
     count: int
@@ -32,10 +33,10 @@ class Change:
     standard_error: float | None
     low: float | None
     high: float | None
-    better: int
-    worse: int
+    better: int | None
+    worse: int | None
     equal: int
-    sign_p: float
+    sign_p: float | None
 
     @property
     def is_shown(self) -> bool:
@@ -44,9 +45,10 @@ class Change:
 
 
 def paired(
-    before: Sequence[float], after: Sequence[float], *, lower_is_better: bool = False
+    before: Sequence[float], after: Sequence[float], *, lower_is_better: bool | None = False
 ) -> Change:
-    """Compare two policies by one number for each question, of both in the same order.
+    """Compare two policies by one number for each question, of both in the same order;
+    ``lower_is_better`` is None for a number that is neither good nor bad.
 
     The interval is Student's for the mean of the n differences d: d̄ ± t · s / √n, with s their
     standard deviation (divisor n − 1) and t the quantile for n − 1 degrees of freedom. Raises
@@ -70,10 +72,10 @@ def paired(
         standard_error=error,
         low=low,
         high=high,
-        better=down if lower_is_better else up,
-        worse=up if lower_is_better else down,
+        better=None if lower_is_better is None else down if lower_is_better else up,
+        worse=None if lower_is_better is None else up if lower_is_better else down,
         equal=count - up - down,
-        sign_p=sign_test(up, down),
+        sign_p=None if lower_is_better is None else sign_test(up, down),
     )
 
 

@@ -28,7 +28,7 @@ class Store:
     folder: Path
     keep: int
     every_steps: int | None
-    run: str = UNNAMED
+    run: str
     clock: Callable[[], float] = time.monotonic
     _last_step: int = 0
     _cleared: bool = False

@@ -8,7 +8,7 @@ from trainer.gguf.file import GgufFile
 
 MARK = "retrograd.merged."
 """What the keys begin with that only a merged model has."""
-_OF_BASE = ("name", "organization", "version", "repo_url", "url", "doi")
+_OF_BASE = ("organization", "version", "repo_url", "url", "doi")
 _IMPORTANCE = "quantize.imatrix."
 
 
@@ -21,7 +21,7 @@ def origin(base: GgufFile, adapter: GgufFile) -> Mapping[str, str | int | None]:
     }
     changed |= {"general.type": "model", "general.name": f"{name} + {adapter.path.stem}"}
     changed |= {"general.base_model.count": 1, "general.base_model.0.name": name}
-    for key in _OF_BASE[1:]:
+    for key in _OF_BASE:
         if value := base.text(f"general.{key}"):
             changed[f"general.base_model.0.{key}"] = value
     changed |= {

@@ -20,12 +20,12 @@ from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import hparams as _hparams
 from tensorboardX.summary import text as _text
 
-from trainer.monitor.protocol import Trajectory
-
 PATTERN = "events.out.tfevents.*"
 _NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 _VERSION = "brain.Event:2"  # with it, readers heed where a file says that it takes over
-_MOST_CHARS = 2000
+MOST_CHARS = 2000
+"""Of a sampled text."""
+_SAMPLES_IN_A_RUN = 10  # as many as TensorBoard keeps of a text
 
 
 class EventFile:
@@ -56,8 +56,10 @@ class EventFile:
         self._records._writer.flush()
 
     def close(self) -> None:
-        self._records.flush()  # to the disk
-        self._records.close()
+        try:
+            self._records.flush()  # to the disk
+        finally:
+            self._records.close()
 
     def abandon(self) -> None:
         """Close the file after an error, whatever becomes of its end."""
@@ -100,7 +102,7 @@ def hyperparameters(
 
 
 def samples(
-    tag: str, answers: Sequence[tuple[str, str, float]], max_chars: int = _MOST_CHARS
+    tag: str, answers: Sequence[tuple[str, str, float]], max_chars: int = MOST_CHARS
 ) -> Summary:
     """The best and the worst of ``answers``, which are (prompt, answer, reward). Of each text there
     are ``max_chars`` at most."""
@@ -116,9 +118,17 @@ def samples(
     return words(tag, "\n\n".join(parts))
 
 
-def sampled(prompt: str, trajectory: Trajectory) -> tuple[str, str, float]:
-    """An answer as `samples` takes it."""
-    return prompt, trajectory.answer.text, trajectory.reward
+class SampledUpdates:
+    """The updates whose answers are kept, some ten in a run of so many ``planned`` ones."""
+
+    def __init__(self, planned: int) -> None:
+        self._step, self._next = max(1, planned // _SAMPLES_IN_A_RUN), 0
+
+    def is_due(self, update: int) -> bool:
+        return update >= self._next
+
+    def kept(self, update: int) -> None:
+        self._next = update + self._step
 
 
 def fenced(text: str) -> str:

@@ -16,10 +16,11 @@ from trainer.health.headline import headline_of
 from trainer.health.resolve import lookup
 from trainer.monitor.base import SilentMonitor
 from trainer.monitor.eventfile import (
+    MOST_CHARS,
     EventFile,
+    SampledUpdates,
     configuration,
     hyperparameters,
-    sampled,
     samples,
     scalars,
 )
@@ -27,8 +28,6 @@ from trainer.monitor.protocol import GroupRecord, Outcome, RunInfo, UpdateStatus
 
 OWNER = "run.json"
 """The file in a run's folder that says which run it is of."""
-_SAMPLES_IN_A_RUN = 10  # as many as TensorBoard keeps of a text
-_MOST_CHARS = 2000
 _NAME_CHARS = 80
 
 
@@ -46,17 +45,17 @@ class TensorBoardMonitor(SilentMonitor):
         self._directory, self._tell = directory, tell
         self._file: EventFile | None = None
         self._complete: Summary | None = None
-        self._every, self._max_chars = 1, _MOST_CHARS
-        self._sample_steps, self._next_sample = 1, 0
+        self._every, self._max_chars = 1, MOST_CHARS
+        self._sampled = SampledUpdates(0)
         self._pending: tuple[int, Summary] | None = None
 
     def run_started(self, info: RunInfo) -> None:
         """Raises ConfigError where the folder or the file cannot be written."""
         self._every = int(lookup(info.params, "observe.every") or 1)
         self._max_chars = min(
-            int(lookup(info.params, "observe.max_text_chars") or _MOST_CHARS), _MOST_CHARS
+            int(lookup(info.params, "observe.max_text_chars") or MOST_CHARS), MOST_CHARS
         )
-        self._sample_steps = max(1, info.updates // _SAMPLES_IN_A_RUN)
+        self._sampled = SampledUpdates(info.updates)
         try:
             self.folder, remark = folder_for(self._directory, info)
             self._begin(info, self.folder)
@@ -68,7 +67,7 @@ class TensorBoardMonitor(SilentMonitor):
         self._tell(f"TensorBoard reads this run in {self.folder}{remark}.")
 
     def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None:
-        if update < self._next_sample or (update - 1) % self._every:
+        if not self._sampled.is_due(update) or (update - 1) % self._every:
             return
         if summary := self._samples("answers", groups):
             self._pending = update, summary
@@ -77,7 +76,7 @@ class TensorBoardMonitor(SilentMonitor):
         summaries = [scalars(values)]
         if self._pending is not None and self._pending[0] == update:
             summaries.append(self._pending[1])
-            self._next_sample = update + self._sample_steps
+            self._sampled.kept(update)
         self._pending = None
         self._write(update, *summaries)
 
@@ -110,7 +109,7 @@ class TensorBoardMonitor(SilentMonitor):
 
     def _samples(self, tag: str, groups: Sequence[GroupRecord]) -> Summary | None:
         answers = [
-            sampled(group.prompt.question, trajectory)
+            (group.prompt.question, trajectory.answer.text, trajectory.reward)
             for group in groups
             for trajectory in group.trajectories
         ]
@@ -134,9 +133,10 @@ class TensorBoardMonitor(SilentMonitor):
 
 
 def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
-    """The run's own folder in ``directory``, named as the run is, and what is to be said of it. One
-    that goes on gets the newest that was made for the same output. Raises OSError."""
-    if info.resumed_from_update is not None and (found := _of_output(directory, info.output)):
+    """The run's own folder in ``directory``, named as the run is, and what is to be said of it. A
+    run that goes on gets the one that it had. Raises OSError."""
+    if info.resumed_from_update is not None and (found := _had_by(directory, info)):
+        _claim(found, info)
         return found, f", where it goes on after update {info.resumed_from_update}"
     name = folder_name(info.name)
     for number in count(1):
@@ -145,10 +145,14 @@ def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        owner = json.dumps({"name": info.name, "output": info.output})
-        (folder / OWNER).write_text(owner, encoding="utf-8")
+        _claim(folder, info)
         return folder, "" if number == 1 else f": {name} beside it is another run's"
     raise AssertionError("numbers do not end")
+
+
+def _claim(folder: Path, info: RunInfo) -> None:
+    owner = {"name": info.name, "output": info.output, "run_id": info.run_id}
+    (folder / OWNER).write_text(json.dumps(owner), encoding="utf-8")
 
 
 def folder_name(name: str) -> str:
@@ -156,13 +160,18 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).strip("._")[:_NAME_CHARS] or "run"
 
 
-def _of_output(directory: Path, output: str) -> Path | None:
-    found: list[tuple[int, Path]] = []
+def _had_by(directory: Path, info: RunInfo) -> Path | None:
+    """The folder with the run's id. Of those that are older than ids are, the newest that was made
+    for the same output: other runs may have had that output too."""
+    found: list[tuple[bool, int, Path]] = []
     for owner in directory.glob(f"*/{OWNER}"):
         try:
             told = json.loads(owner.read_text(encoding="utf-8"))
-            if isinstance(told, dict) and told.get("output") == output:
-                found.append((owner.stat().st_mtime_ns, owner.parent))
+            if not isinstance(told, dict):
+                continue
+            named = told.get("run_id") or ""
+            if named == info.run_id if named else told.get("output") == info.output:
+                found.append((bool(named), owner.stat().st_mtime_ns, owner.parent))
         except (OSError, ValueError):
             continue  # no file of ours
-    return max(found)[1] if found else None
+    return max(found)[2] if found else None

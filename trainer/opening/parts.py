@@ -32,10 +32,10 @@ def open_watch(config: RunConfig, inputs: ModelInputs) -> Watch:
     return Watch(config.run.algorithm, inputs.params(config))
 
 
-def open_keeper(config: RunConfig, inputs: AnyInputs, monitor: Monitor) -> Keeper:
+def open_keeper(config: RunConfig, inputs: AnyInputs, monitor: Monitor, run_id: str) -> Keeper:
     mode = config.checkpoint.mode if config.checkpoint else "steps"
     return Keeper(
-        open_store(config),
+        open_store(config, run_id),
         identity_of(config, inputs),
         monitor,
         with_steps=mode != "best_eval",

@@ -19,6 +19,7 @@ from trainer.algorithms.loop import Loop
 from trainer.algorithms.method import Tools
 from trainer.algorithms.order import PromptOrder
 from trainer.algorithms.ppo import Ppo
+from trainer.checkpoint.keeper import Keeper
 from trainer.config.models import GrpoConfig, RolloutConfig
 from trainer.device import choose_device
 from trainer.health.audit import Audit
@@ -41,10 +42,11 @@ from trainer.rollout.engine import RolloutEngine
 
 
 def open_rollouts(
-    config: RolloutConfig, inputs: Inputs, monitor: Monitor, stack: ExitStack
+    config: RolloutConfig, inputs: Inputs, monitor: Monitor, stack: ExitStack, run_id: str
 ) -> Session:
-    """Open everything; ``stack`` closes it. Raises ConfigError, ModelError, RewardError,
-    JudgeError, or TrainingError when llama.cpp and torch disagree."""
+    """Open everything; ``stack`` closes it, and ``run_id`` is whose checkpoints are kept. Raises
+    ConfigError, ModelError, RewardError, JudgeError, or TrainingError when llama.cpp and torch
+    disagree."""
     monitor.progress("prepare", 0, 3)
     # First, so that a program that loads something does so while the model is made ready.
     device = choose_device(config.model.device)
@@ -62,7 +64,8 @@ def open_rollouts(
     monitor.progress("prepare", 3, 3)
     own = {"generation_concurrency": engine.concurrency}
     monitor.event(settings_event(config, learner, weights, own))
-    loop = _open_loop(config, inputs, engine, reward, learner, monitor)
+    keeper = open_keeper(config, inputs, monitor, run_id)
+    loop = _open_loop(config, inputs, engine, reward, learner, monitor, keeper)
     return Session(loop, adapter, parity)
 
 
@@ -102,8 +105,9 @@ def _open_loop(
     reward: RewardProgram,
     learner: Learner,
     monitor: Monitor,
+    keeper: Keeper,
 ) -> Loop[Any]:
-    guide, keeper = open_watch(config, inputs), open_keeper(config, inputs, monitor)
+    guide = open_watch(config, inputs)
     audit = Audit(config.audit)
     loop: Loop[Any]
     if isinstance(config, GrpoConfig):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -13,7 +14,7 @@ from trainer.gguf.architecture import describe
 from trainer.gguf.file import GgufFile
 from trainer.gguf.fitting import check_fits
 from trainer.gguf.tensors import check_tensors
-from trainer.inputs import ModelInputs, TextInputs
+from trainer.inputs import ModelInputs, TextInputs, learnt_from
 from trainer.opening.model import settings_of
 from trainer.rollout.answers import SamplingSettings
 
@@ -26,7 +27,10 @@ class Wish:
     """What is compared, where it is not what the configuration says. ``result`` is an adapter or a
     model in place of the run's output; ``baseline`` an adapter in place of the bare base; ``data``
     other prompts or texts, of which ``limit`` are taken at even distances. The rest is for answers:
-    ``samples`` to each prompt, at another ``temperature``, or the most probable tokens."""
+    ``samples`` to each prompt, at another ``temperature``, or the most probable tokens.
+
+    ``names`` are what the person who wishes calls these fields, where that is something else.
+    """
 
     result: Path | None = None
     baseline: Path | None = None
@@ -35,6 +39,10 @@ class Wish:
     samples: int | None = None
     temperature: float | None = None
     greedy: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, wish: str) -> str:
+        return self.names.get(wish, wish)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +82,10 @@ class Drawing:
 
 def choose_questions(config: RunConfig, wish: Wish) -> Questions:
     """Those that are wished for, else those held out, else those trained on."""
-    name = "sft.data" if isinstance(config, SftConfig) else f"{config.run.algorithm}.prompts"
-    own = config.sft.data if isinstance(config, SftConfig) else config.rollout.prompts
-    path, where, most = own, config.where(name), wish.limit
+    key, own = learnt_from(config)
+    path, where, most = own, config.where(key), wish.limit
     if wish.data is not None:
-        path, where = wish.data, "--data"
+        path, where = wish.data, wish.called("data")
     elif config.evaluation is not None:
         path, where = config.evaluation.data, config.where("evaluation.data")
         most = wish.limit or config.evaluation.max_examples
@@ -89,20 +96,21 @@ def choose_sides(config: RunConfig, wish: Wish) -> tuple[Side, Side]:
     """What is compared with what. Raises ConfigError where a file is not there, or is no GGUF."""
     base = config.model.path
     result = wish.result or config.output.path
-    where = "--adapter" if wish.result else config.where("output.path")
+    where = wish.called("result") if wish.result else config.where("output.path")
     if not result.is_file():
         raise ConfigError(
             f"{where}: {result}: there is no such file, so there is nothing to compare the base "
-            f"with. Train with `retrograd train`, or name the adapter with --adapter."
+            f"with. Train with `retrograd train`, or name the adapter with {wish.called('result')}."
         )
     if result.resolve() == base.resolve():
         raise ConfigError(f"{where}: {result}: this is the base itself. Name what was trained.")
     first = Side("base", base, None)
     if wish.baseline is not None:
         if not wish.baseline.is_file():
+            name = wish.called("baseline")
             raise ConfigError(
-                f"--baseline: {wish.baseline}: there is no such file. Name an adapter, or leave "
-                f"--baseline out to compare with the base alone."
+                f"{name}: {wish.baseline}: there is no such file. Name an adapter, or leave "
+                f"{name} out to compare with the base alone."
             )
         first = Side("baseline", base, wish.baseline)
     if GgufFile(result).text("general.type") == "adapter":
@@ -146,26 +154,27 @@ def choose_drawing(config: RunConfig, wish: Wish) -> Drawing | None:
         if wish.temperature is not None:
             settings = replace(settings, temperature=wish.temperature)
         return Drawing(settings, wish.samples or DEFAULT_SAMPLES, seed)
+    greedy = wish.called("greedy")
     if wish.temperature is not None:
         raise ConfigError(
-            f"--temperature {wish.temperature:g} beside --greedy, which takes the most probable "
-            f"token at any temperature. Leave out one of the two."
+            f"{wish.called('temperature')} {wish.temperature:g} beside {greedy}, which takes "
+            f"the most probable token at any temperature. Leave out one of the two."
         )
     if wish.samples is not None and wish.samples > 1:
         raise ConfigError(
-            f"--samples {wish.samples} beside --greedy: a prompt has one greedy answer. Leave out "
-            f"one of the two."
+            f"{wish.called('samples')} {wish.samples} beside {greedy}: a prompt has one "
+            f"greedy answer. Leave out one of the two."
         )
     return Drawing(SamplingSettings.greedy(settings.max_new_tokens), 1, seed, is_greedy=True)
 
 
 def _refuse_drawing(config: SftConfig, wish: Wish) -> None:
     given = {
-        "--samples": wish.samples is not None,
-        "--temperature": wish.temperature is not None,
-        "--greedy": wish.greedy,
+        "samples": wish.samples is not None,
+        "temperature": wish.temperature is not None,
+        "greedy": wish.greedy,
     }
-    if named := [flag for flag, is_given in given.items() if is_given]:
+    if named := [wish.called(name) for name, is_given in given.items() if is_given]:
         raise ConfigError(
             f"{' and '.join(named)}: {config.source} describes a run of SFT, whose held-out texts "
             f"are scored by their loss, and nothing is sampled. Leave it out."

@@ -24,10 +24,10 @@ def parity_text(text: Text) -> list[int]:
 
 
 def open_texts(
-    config: SftConfig, inputs: TextInputs, monitor: Monitor, stack: ExitStack
+    config: SftConfig, inputs: TextInputs, monitor: Monitor, stack: ExitStack, run_id: str
 ) -> Session:
-    """Open everything; ``stack`` closes it. Raises ConfigError, ModelError, or TrainingError when
-    llama.cpp and torch disagree."""
+    """Open everything; ``stack`` closes it, and ``run_id`` is whose checkpoints are kept. Raises
+    ConfigError, ModelError, or TrainingError when llama.cpp and torch disagree."""
     monitor.progress("prepare", 0, 3)
     device = choose_device(config.model.device)
     weights = rollout_weights(config, inputs)
@@ -41,7 +41,7 @@ def open_texts(
     learner = open_learner(config, inputs, decoder, adapter, say_once(monitor))
     monitor.progress("prepare", 3, 3)
     monitor.event(settings_event(config, learner, weights, {}))
-    guide, keeper = open_watch(config, inputs), open_keeper(config, inputs, monitor)
+    guide, keeper = open_watch(config, inputs), open_keeper(config, inputs, monitor, run_id)
     course = Sft(config, inputs.texts, learner, monitor, guide=guide, keeper=keeper)
     if config.evaluation is not None:
         subject = HeldOutLoss(inputs.held_out, learner, monitor)

@@ -7,7 +7,6 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from math import ceil
 from threading import Lock
 from urllib.parse import urlencode
 
@@ -17,18 +16,24 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.server.errors import error_response, wants_html
-from app.server.security.attempts import LONGEST, Attempts
+from trainer.errors import ConfigError
 
+LEAST_CHARACTERS = 22
+"""Of a token: as many as 128 random bits take in base64."""
+_LEAST_DIFFERENT = 8
 SESSION_SECONDS = 7 * 24 * 3600
 _SESSIONS = 1000
 
 
 class Access:
     """Lives in memory alone: a server that starts again asks everybody to log in again, and
-    neither the key nor a session's name is written anywhere."""
+    neither the key nor a session's name is written anywhere.
+
+    Tokens are looked at as they come, right and wrong ones, however many were wrong before. What
+    keeps strangers out is that a token is too long to be found by trying (`refuse_short`).
+    """
 
     def __init__(self, token: SecretStr | None, clock: Callable[[], float] = time.time) -> None:
-        self.attempts = Attempts()
         self._token = None if token is None else _digest(token.get_secret_value())
         self._key = secrets.token_bytes(32)
         self._ends: dict[bytes, float] = {}
@@ -72,14 +77,24 @@ class Access:
         return hmac.new(self._key, session.encode(), hashlib.sha256).hexdigest()
 
 
+def refuse_short(token: SecretStr | None) -> None:
+    """Raises ConfigError for a token that could be found by trying, as far as its letters tell."""
+    if token is None:
+        return
+    letters = token.get_secret_value()
+    if len(letters) < LEAST_CHARACTERS or len(set(letters)) < _LEAST_DIFFERENT:
+        raise ConfigError(
+            f"The token of the server has {len(letters)} characters, {len(set(letters))} of them "
+            f"different, and could be found by trying. It needs {LEAST_CHARACTERS} or more, "
+            f"{_LEAST_DIFFERENT} of them different, and drawn at random. Make one with: "
+            'python3 -c "import secrets; print(secrets.token_urlsafe(24))"'
+        )
+
+
 def cookie_name(request: Request) -> str:
     """With the port, because the servers of one machine share their cookies."""
     port = request.url.port or (443 if request.url.scheme == "https" else 80)
     return f"retrograd_session_{port}"
-
-
-def client_of(request: Request) -> str:
-    return request.client.host if request.client else ""
 
 
 class LoginRequired:
@@ -96,10 +111,10 @@ class LoginRequired:
             await self.app(scope, receive, send)
             return
         request = Request(scope)
-        refusal = await self._admit(request)
+        refusal = self._admit(request)
         await (refusal or self.app)(scope, receive, send)
 
-    async def _admit(self, request: Request) -> Response | None:
+    def _admit(self, request: Request) -> Response | None:
         state, access = request.state, self.access
         session = request.cookies.get(cookie_name(request), "") if access.needed else ""
         state.session = session if session and access.is_open(session) else ""
@@ -109,32 +124,20 @@ class LoginRequired:
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            refusal = await self._try(request, given.strip())
+            refusal = self._try(request, given.strip())
             state.bearer = refusal is None
             return refusal
         return None if state.session else _login_first(request)
 
-    async def _try(self, request: Request, token: str) -> Response | None:
-        attempts, client = self.access.attempts, client_of(request)
-        if not await attempts.turn(client):
-            return too_often(request)
+    def _try(self, request: Request, token: str) -> Response | None:
         if self.access.is_token(token):
             return None
-        attempts.failed(client)
         return _unauthorized(request, "This is not the server's token.")
 
 
 def is_open_path(path: str) -> bool:
     """Whether it is served to those who have not logged in."""
     return path == "/login" or path.startswith("/static/")
-
-
-def too_often(request: Request) -> Response:
-    words = (
-        "Too many wrong tokens came from this address, and some wait to be looked at. Try again in "
-        f"{ceil(LONGEST)} s."
-    )
-    return error_response(request, 429, words, {"retry-after": str(ceil(LONGEST))})
 
 
 def _login_first(request: Request) -> Response:

@@ -84,6 +84,11 @@ class PromptText:
     line: int
     messages: tuple[tuple[str, str], ...]
 
+    @property
+    def question(self) -> str:
+        """As a `PromptLine` has it: what the last message says."""
+        return self.messages[-1][1] if self.messages else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Occasion:

@@ -10,9 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from left_over import left, nothing_left
+
+from app.cli.bench import bench
+from trainer.gguf.file import GgufFile
 
 ADDS = """\
 import json, sys
@@ -105,6 +109,10 @@ def test_the_record_holds_every_answer_and_what_the_figures_follow_from(retrogra
     assert done.stdout == again.stdout, "the same command gives the same record"
     record = json.loads(done.stdout)
     assert record["format"] == "retrograd-bench/1"
+    judged = [name for name, figure in record["figures"].items() if "better" in figure]
+    assert judged == [name for name in ("reward", "best") if name in record["figures"]]
+    assert {"tokens", "truncated"} < record["figures"].keys()
+    assert not {"worse", "sign_p"} & record["figures"]["tokens"].keys()
     assert record["policies"]["base"]["model"]["sha256"].startswith("ccb01865")
     assert set(record["policies"]["adapter"]) == {"model", "adapter"}
     assert record["sampling"] == {
@@ -121,6 +129,21 @@ def test_the_record_holds_every_answer_and_what_the_figures_follow_from(retrogra
         assert {frozenset(a) for own in answers for a in own} == {
             frozenset(("completion", "reward", "parts", "tokens", "truncated"))
         }
+
+
+def test_the_record_is_made_once_and_each_file_read_once_for_it(trained, monkeypatch, capsys):
+    digests = []
+
+    class Counted(GgufFile):
+        def digest(self):
+            digests.append(self.path.name)
+            return super().digest()
+
+    monkeypatch.setattr("app.cli.bench_record.GgufFile", Counted)
+    monkeypatch.chdir(trained)
+    bench(Path("run.toml"), limit=2, samples=1, as_json=True, save=Path("b.json"))
+    assert capsys.readouterr().out == (trained / "b.json").read_text(encoding="utf-8")
+    assert sorted(digests) == ["adapter.gguf", "tiny.gguf"]
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -166,6 +189,12 @@ def test_what_a_model_wrote_cannot_move_the_cursor(retrograd, trained, tmp_path)
 MISTAKES = {
     "no adapter": (["--adapter", "gone.gguf"], "--adapter: gone.gguf: there is no such file"),
     "no data": (["--data", "gone.jsonl"], "--data: gone.jsonl: there is no such file"),
+    "no baseline": (
+        ["--baseline", "gone.gguf"],
+        "leave --baseline out to compare with the base alone",
+    ),
+    "two of a kind": (["--greedy", "--samples", "2"], "--samples 2 beside --greedy: a prompt"),
+    "heat": (["--greedy", "--temperature", "2"], "--temperature 2 beside --greedy, which"),
     "no folder": (["--save", "gone/a.json"], "--save: gone/a.json: name a file in a folder"),
 }
 

@@ -157,11 +157,13 @@ def test_the_end_of_a_server_says_what_goes_on(operator):
         (["--host", "0.0.0.0"], "Give a token"),
         (["--token-file", "nowhere.txt"], "cannot be read from nowhere.txt"),
         (["--token-file", "empty.txt"], "must hold the token, alone and on one line"),
+        (["--token-file", "short.txt"], "It needs 22 or more"),
         (["--workspace", "nowhere"], "no such folder"),
     ],
 )
 def test_what_is_refused_at_once(retrograd, tmp_path, options, words):
     (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "short.txt").write_text("hunter2\n")
     done = retrograd("serve", "--port", "0", "--store", tmp_path / "s.db", *options, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
@@ -178,20 +180,20 @@ def test_a_taken_port_is_named_with_the_way_out(retrograd, tmp_path):
 
 
 def test_the_token_is_for_those_who_log_in_and_not_for_the_runs_programs(operator, tmp_path):
-    (tmp_path / "token.txt").write_text("correct horse\n")
+    (tmp_path / "token.txt").write_text("correct horse battery staple\n")
     program = operator.workspace / "tell.py"
     told = tmp_path / "environment.txt"
     program.write_text(f"import os\nopen({str(told)!r}, 'w').write(repr(dict(os.environ)))\n")
-    os.environ["RETROGRAD_TOKEN"] = "correct horse"
+    os.environ["RETROGRAD_TOKEN"] = "correct horse battery staple"
     try:
         _, client = operator.serve("--allow-command", "python3")
     finally:
         del os.environ["RETROGRAD_TOKEN"]
     assert client.get("/runs/new.json").status_code == 401
-    client.headers["authorization"] = "Bearer correct horse"
+    client.headers["authorization"] = "Bearer correct horse battery staple"
     text = slow_text().replace("slow.py", "tell.py")
     client.post("/runs/new", data={"toml": text})
     wait(told.exists)
     wait(lambda: told.read_text().endswith("}"))
-    assert "correct horse" not in told.read_text()
+    assert "correct horse battery staple" not in told.read_text()
     assert client.get("/runs/new/1.json").json()["can_start"] in (True, False)

@@ -82,7 +82,9 @@ def browser(tmp_path_factory):
 def guarded(tmp_path_factory):
     """A server with a token, which lets uploads run the workspace's Python programs."""
     folder = tmp_path_factory.mktemp("guarded")
-    with opened(folder, token=SecretStr("secret"), allow_command=("python3",)) as browser:
+    with opened(
+        folder, token=SecretStr("a-token-of-some-length-for-tests"), allow_command=("python3",)
+    ) as browser:
         yield browser
 
 
@@ -335,7 +337,11 @@ def test_with_a_token_uploads_run_only_what_the_operator_allowed(guarded):
 def test_other_peoples_drafts_are_no_programs_of_the_workspace(tmp_path):
     """The runs' folders may lie in the workspace; what was uploaded there is not the operator's."""
     workspace = tmp_path / "workspace"
-    settings = {"token": SecretStr("s"), "allow_command": ("python3",), "data_folder": workspace}
+    settings = {
+        "token": SecretStr("a-token-of-some-length-for-tests"),
+        "allow_command": ("python3",),
+        "data_folder": workspace,
+    }
     with opened(tmp_path, **settings) as browser:
         first = browser.draft(unfinished(), {"code.txt": "print('mine')"})
         path = (browser.folder(first) / "code.txt").relative_to(workspace)

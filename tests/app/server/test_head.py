@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 from told_runs import whole_run
 from web import served
 
+from app.server.head import Head
 from app.settings import ServerSettings
 from app.store.database import Store
 from app.web import create_app
@@ -64,6 +66,54 @@ def test_of_what_is_long_only_the_beginning_is_made(client, path):
     kind = "text/event-stream" if path.endswith("live") else "text/csv"
     assert answer.headers["content-type"].startswith(kind)
     assert client.get("/runs.json").status_code == 200, "the connection is fit for the next one"
+
+
+class Failing:
+    """An application that sends the beginning of an answer, and whose end is ``then``."""
+
+    def __init__(self, then):
+        self.then = then
+
+    async def __call__(self, scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        except Exception as cut:
+            self.then(cut)
+            raise
+
+
+def head_of(app):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(Head(app)({"type": "http", "method": "HEAD"}, None, send))
+    return sent
+
+
+def together(*errors):
+    raise ExceptionGroup("tasks", errors)
+
+
+def test_that_an_answer_was_cut_off_is_no_error_alone_or_in_a_group():
+    for then in (lambda _: None, together, lambda cut: together(ExceptionGroup("inner", [cut]))):
+        assert [message["type"] for message in head_of(Failing(then))] == [
+            "http.response.start",
+            "http.response.body",
+        ]
+
+
+def test_what_fails_after_the_beginning_is_not_hidden():
+    def fail(_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        head_of(Failing(fail))
+    with pytest.raises(ExceptionGroup) as raised:
+        head_of(Failing(lambda cut: together(cut, KeyError("a"))))
+    assert [type(error) for error in raised.value.exceptions] == [KeyError]
 
 
 def test_what_takes_no_get_takes_no_head(client):

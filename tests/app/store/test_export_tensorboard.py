@@ -8,7 +8,9 @@ from told_runs import enter, group, info, outcome, tell
 
 from app.store.export_tensorboard import write_event_file
 from app.store.monitor import StoreMonitor
+from trainer.monitor import CompositeMonitor
 from trainer.monitor.eventfile import PATTERN
+from trainer.monitor.tensorboard import TensorBoardMonitor
 
 
 @pytest.fixture
@@ -64,3 +66,17 @@ def test_an_export_that_fails_leaves_the_one_before(store, run_id, tmp_path, mon
     with pytest.raises(OSError, match="No space"):
         write_event_file(store, run_id, tmp_path)
     assert list(folder.glob(PATTERN)) == before
+
+
+def test_an_export_has_the_samples_that_the_run_itself_would_have_had(store, tmp_path):
+    run_id = enter(store, tmp_path, name="long")
+    stored, board = StoreMonitor(store, run_id), TensorBoardMonitor(tmp_path / "live")
+    every = CompositeMonitor([stored, board])
+    every.run_started(info(tmp_path, name="long", updates=20))
+    for update in range(1, 12):
+        tell(every, update)
+    every.run_finished(outcome(11, status="stopped"))
+    folder = write_event_file(store, run_id, tmp_path / "board")
+    live = texts(board.folder, "answers")
+    assert list(live) == [1, 3, 5, 7, 9, 11]
+    assert texts(folder, "answers") == live

@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 def test_elsewhere_only_what_happens_is_written_and_it_is_made_safe():
     stream = io.StringIO()
-    with ProgressMonitor(stream) as monitor:
+    with ProgressMonitor(stream, words={"evaluate": "scoring"}) as monitor:
         monitor.progress("prepare", 0, 1)
         monitor.event(Event("info", "bench", "base: tiny.gguf, 4 answers"))
         monitor.progress("evaluate", 2, 4)
@@ -26,13 +26,14 @@ def test_elsewhere_only_what_happens_is_written_and_it_is_made_safe():
 def test_on_a_terminal_the_stage_is_a_bar_that_goes_away(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with ProgressMonitor(stream) as monitor:
+    with ProgressMonitor(stream, words={"evaluate": "scoring"}) as monitor:
         monitor.progress("evaluate", 2, 4)
         monitor.event(Event("info", "bench", "base: tiny.gguf, 4 answers"))
         monitor.progress("evaluate", 3, 4)
         monitor.progress("reward", 1, 4)
     written = stream.getvalue()
     assert "base: tiny.gguf, 4 answers" in written
+    assert "scoring" in written
     assert written.endswith(("\x1b[2K", "\x1b[?25h\r\x1b[1A\x1b[2K")), "the line is cleared"
     assert "\x1b[?25h" in written, "the cursor is there again"
 
@@ -51,6 +52,6 @@ class Gone(io.StringIO):
 
 
 def test_a_terminal_that_has_gone_does_not_end_the_command():
-    with ProgressMonitor(Gone()) as monitor:
+    with ProgressMonitor(Gone(), words={"evaluate": "scoring"}) as monitor:
         monitor.event(Event("info", "bench", "base"))
         monitor.progress("evaluate", 2, 4)

@@ -64,6 +64,9 @@ def test_length_and_cut_answers_are_told_so_that_a_gain_by_length_is_seen():
     assert (others["tokens"].before, others["tokens"].after) == (6.0, 2.0)
     assert (others["truncated"].before, others["truncated"].after) == (0.5, 0.0)
     assert others["tokens"].difference == -4.0
+    for name in ("tokens", "truncated"):
+        assert (others[name].better, others[name].worse, others[name].sign_p) == (None, None, None)
+        assert others[name].equal == (0 if name == "tokens" else 1), "that is no judgement"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,7 @@ def test_of_losses_a_lower_one_is_better_and_each_text_counts_alike():
     assert (main.before, main.after, main.difference) == (1.5, 1.25, -0.25)
     assert (main.better, main.worse) == (1, 1)
     assert (pooled.before, pooled.after, pooled.low) == (1.25, 1.375, None)
+    assert compare_losses(texts, "ab", [2.0, 3.0], [1.0, 2.0]).others["loss per token"].better == 2
     gains, losses = comparison.most_changed(3)
     assert [(p.line, p.content) for p in gains] == [(4, "a")]
     assert [(p.line, p.gain) for p in losses] == [(9, -0.5)]

@@ -4,6 +4,7 @@ import pytest
 from small_runs import Recorder
 
 from trainer.checkpoint.file import read
+from trainer.checkpoint.head import UNNAMED
 from trainer.checkpoint.keeper import Keeper
 from trainer.checkpoint.store import Store
 
@@ -24,7 +25,9 @@ def keeper(tmp_path):
             return {"model": "abc"}
 
         folder = tmp_path / "saved"
-        return Keeper(Store(folder, keep=3, every_steps=10), identity, monitor, **options)
+        return Keeper(
+            Store(folder, keep=3, every_steps=10, run=UNNAMED), identity, monitor, **options
+        )
 
     return make
 
@@ -127,7 +130,7 @@ def test_a_model_that_went_away_is_told_and_the_run_goes_on(tmp_path):
         raise FileNotFoundError(2, "No such file or directory", "base.gguf")
 
     monitor = Recorder()
-    keeper = Keeper(Store(tmp_path, keep=3, every_steps=1), gone, monitor)
+    keeper = Keeper(Store(tmp_path, keep=3, every_steps=1, run=UNNAMED), gone, monitor)
     keeper.ended(1, 1, state(1))
     [event] = monitor.events
     assert event.level == "error"

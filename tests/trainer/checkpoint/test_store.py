@@ -5,6 +5,7 @@ import os
 import pytest
 
 from trainer.checkpoint.file import DamagedCheckpointError, read, write
+from trainer.checkpoint.head import UNNAMED
 from trainer.checkpoint.store import Store, find
 from trainer.errors import ConfigError
 
@@ -33,7 +34,7 @@ def nothing(message):
 
 
 def test_one_is_due_after_so_many_optimizer_steps(tmp_path, clock):
-    store = Store(tmp_path, keep=3, every_steps=10, clock=clock)
+    store = Store(tmp_path, keep=3, every_steps=10, run=UNNAMED, clock=clock)
     clock.now += 1e6
     assert [store.is_due(step) for step in (0, 9, 10, 14)] == [False, False, True, True]
     store.save(7, 14, {})
@@ -41,7 +42,7 @@ def test_one_is_due_after_so_many_optimizer_steps(tmp_path, clock):
 
 
 def test_without_a_number_of_steps_one_is_due_a_minute_after_the_last(tmp_path, clock):
-    store = Store(tmp_path, keep=3, every_steps=None, clock=clock)
+    store = Store(tmp_path, keep=3, every_steps=None, run=UNNAMED, clock=clock)
     assert not store.is_due(10_000)
     clock.now += 59.9
     assert not store.is_due(10_000)
@@ -52,7 +53,7 @@ def test_without_a_number_of_steps_one_is_due_a_minute_after_the_last(tmp_path, 
 
 
 def test_a_run_that_goes_on_counts_from_where_it_was_saved(tmp_path, clock):
-    store = Store(tmp_path, keep=3, every_steps=10, clock=clock)
+    store = Store(tmp_path, keep=3, every_steps=10, run=UNNAMED, clock=clock)
     store.start_at(25)
     assert [store.is_due(step) for step in (26, 34, 35)] == [False, False, True]
 
@@ -61,7 +62,7 @@ def test_a_run_that_goes_on_counts_from_where_it_was_saved(tmp_path, clock):
 
 
 def test_the_newest_ones_stay_and_the_best_one_whatever_its_age(tmp_path):
-    store = Store(tmp_path / "deep" / "folder", keep=2, every_steps=1)
+    store = Store(tmp_path / "deep" / "folder", keep=2, every_steps=1, run=UNNAMED)
     store.save_best({"update": 0})
     for update in range(1, 6):
         assert store.save(update, update, {"update": update}).name == f"update-00000{update}.ckpt"
@@ -70,7 +71,7 @@ def test_the_newest_ones_stay_and_the_best_one_whatever_its_age(tmp_path):
 
 
 def test_the_one_just_written_stays_though_the_clock_was_set_back(tmp_path):
-    store = Store(tmp_path, keep=1, every_steps=1)
+    store = Store(tmp_path, keep=1, every_steps=1, run=UNNAMED)
     ahead = store.save(1, 1, {"update": 1})
     os.utime(ahead, (4e9, 4e9))
     store.save(2, 2, {"update": 2})
@@ -80,7 +81,7 @@ def test_the_one_just_written_stays_though_the_clock_was_set_back(tmp_path):
 def test_what_a_kill_left_unfinished_is_swept_up_and_other_files_are_not(tmp_path):
     (tmp_path / "update-000003.ckpt.unfinished").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("mine")
-    Store(tmp_path, keep=1, every_steps=1).save(4, 4, {})
+    Store(tmp_path, keep=1, every_steps=1, run=UNNAMED).save(4, 4, {})
     assert names(tmp_path) == ["notes.txt", "update-000004.ckpt"]
 
 
@@ -90,7 +91,7 @@ def test_what_a_kill_left_unfinished_is_swept_up_and_other_files_are_not(tmp_pat
 @pytest.fixture
 def three(tmp_path):
     """Three checkpoints, a second apart."""
-    store = Store(tmp_path, keep=3, every_steps=1)
+    store = Store(tmp_path, keep=3, every_steps=1, run=UNNAMED)
     paths = [store.save(update, update, {"update": update}) for update in (1, 2, 3)]
     for age, path in enumerate(reversed(paths)):
         os.utime(path, (1e9 - age, 1e9 - age))
@@ -171,9 +172,9 @@ def test_a_place_where_nothing_is_is_an_error_that_names_it(tmp_path):
 
 
 def test_a_run_that_begins_anew_puts_aside_what_an_earlier_one_left(tmp_path):
-    earlier = Store(tmp_path, keep=2, every_steps=1)
+    earlier = Store(tmp_path, keep=2, every_steps=1, run=UNNAMED)
     earlier.save(7, 7, {"of": "the earlier run"})
-    new = Store(tmp_path, keep=2, every_steps=1)
+    new = Store(tmp_path, keep=2, every_steps=1, run=UNNAMED)
     new.save(1, 1, {"of": "the new run"})
     new.save(2, 2, {"of": "the new run"})
     aside, *own = names(tmp_path)
@@ -183,8 +184,8 @@ def test_a_run_that_begins_anew_puts_aside_what_an_earlier_one_left(tmp_path):
 
 
 def test_a_run_that_goes_on_keeps_its_own(tmp_path):
-    Store(tmp_path, keep=2, every_steps=1).save(7, 7, {})
-    goes_on = Store(tmp_path, keep=2, every_steps=1)
+    Store(tmp_path, keep=2, every_steps=1, run=UNNAMED).save(7, 7, {})
+    goes_on = Store(tmp_path, keep=2, every_steps=1, run=UNNAMED)
     goes_on.start_at(7)
     goes_on.save(8, 8, {})
     assert names(tmp_path) == ["update-000007.ckpt", "update-000008.ckpt"]

@@ -126,6 +126,18 @@ def test_answers_that_are_alike_are_shown_once_and_long_ones_are_cut(tmp_path):
     assert found[2].startswith("**only answer**")
 
 
+def test_a_file_that_cannot_be_written_to_its_end_is_closed_all_the_same(tmp_path, monkeypatch):
+    file = EventFile(tmp_path)
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file._records, "flush", full)
+    with pytest.raises(OSError, match="No space"):
+        file.close()
+    assert file._records._writer.closed
+
+
 @pytest.mark.parametrize("text", ["", "```", "``` ````` `", "a\nb"])
 def test_no_text_ends_its_fence(text):
     fence, *inside, last = fenced(text).split("\n")

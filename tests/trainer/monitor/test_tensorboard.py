@@ -188,4 +188,27 @@ def test_an_update_is_in_the_file_when_it_ends(tmp_path, info):
 def test_the_folder_says_whose_it_is(tmp_path, info):
     folder = run(tmp_path, info, [1])
     told = json.loads((folder / "run.json").read_text())
-    assert told == {"name": "addition", "output": "adapter.gguf"}
+    assert told == {"name": "addition", "output": "adapter.gguf", "run_id": info.run_id}
+
+
+def test_of_runs_with_one_output_each_goes_on_in_its_own_folder(tmp_path, info):
+    one, other = (dataclasses.replace(info, run_id=name) for name in ("one", "other"))
+    first = run(tmp_path, one, [1, 2, 3], end=None)
+    second = run(tmp_path, other, [1, 2, 3], at=10)
+    assert run(tmp_path, resumed(one, 2), [3], at=100) == first
+    assert run(tmp_path, resumed(other, 1), [2], at=200) == second
+    assert curve(first, "reward/mean") == [(1, 1), (2, 2), (3, 103)]
+    assert curve(second, "reward/mean") == [(1, 11), (2, 202)]
+    third = dataclasses.replace(info, run_id="third")
+    assert run(tmp_path, resumed(third, 2), [3]) not in (first, second), "it had none here"
+
+
+def test_a_folder_without_an_id_is_found_by_its_output_and_then_has_one(tmp_path, info):
+    folder = run(tmp_path, dataclasses.replace(info, run_id=""), [1, 2])
+    old = {"name": info.name, "output": info.output}
+    (folder / "run.json").write_text(json.dumps(old))
+    mine = dataclasses.replace(info, run_id="mine")
+    assert run(tmp_path, resumed(mine, 1), [2], at=10) == folder
+    assert json.loads((folder / "run.json").read_text())["run_id"] == "mine"
+    other = dataclasses.replace(info, run_id="other")
+    assert run(tmp_path, resumed(other, 1), [2], at=20) != folder

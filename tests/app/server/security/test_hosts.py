@@ -60,7 +60,9 @@ def test_no_host_two_of_them_and_nonsense_are_refused(serve, hosts):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="has one address of loopback")
 def test_the_address_that_was_connected_to_is_a_name_of_the_server(store):
-    app = create_app(ServerSettings(host="0.0.0.0", token="secret"), store)
+    app = create_app(
+        ServerSettings(host="0.0.0.0", token="a-token-of-some-length-for-tests"), store
+    )
     with served(app, "127.0.0.2") as address:
         assert httpx.get(f"{address}/login").status_code == 200
         other = httpx.get(f"{address}/login", headers={"host": "127.0.0.3"})
@@ -85,4 +87,4 @@ def test_without_a_token_only_this_machine_is_served():
     for host in ("0.0.0.0", "::", "192.168.1.5", "box.lan"):
         with pytest.raises(ConfigError, match="--token-file"):
             refuse_open_door(ServerSettings(host=host))
-        refuse_open_door(ServerSettings(host=host, token="secret"))
+        refuse_open_door(ServerSettings(host=host, token="a-token-of-some-length-for-tests"))
