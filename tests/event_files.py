@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# Where `make venv` puts the reader. It comes last: a whole TensorBoard that is installed goes first.
+# Where `make venv` puts the reader. It comes last: a TensorBoard that is installed goes first.
 sys.path.append(str(Path(sys.prefix) / "share" / "tensorboard-reader"))
 
 from tensorboard.backend.event_processing.event_accumulator import (
