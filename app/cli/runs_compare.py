@@ -30,13 +30,12 @@ _OTHERS = (
 
 def compare(
     runs: Annotated[
-        list[str] | None,
+        list[str],
         typer.Argument(
-            metavar="RUN RUN",
+            metavar="RUN",
             help="Runs by their numbers in the list, or by names that no other run has.",
-            show_default=False,
         ),
-    ] = None,
+    ],
     metric: Annotated[
         list[str] | None,
         typer.Option(help="Another metric to show; may be given again.", show_default=False),
@@ -56,7 +55,7 @@ def compare(
         from app.routes.config_values import differences
         from trainer.errors import ConfigError
 
-        words = list(dict.fromkeys(runs or ()))
+        words = list(dict.fromkeys(runs))
         with opened_store(store) as opened, opened.read() as session:
             found = {run.id: run for run in (find_named(session, word, opened) for word in words)}
             if len(found) < 2:
