@@ -64,7 +64,7 @@ postgres:
 	@.ci/postgres
 
 demo: venv ## serve the dashboard with a real run of the bundled tiny model in it, until Ctrl-C
-	$(BIN)/retrograd demo --to runs/demo
+	@trap : INT; $(BIN)/retrograd demo --to runs/demo || { ended=$$?; [ $$ended -eq 130 ] || exit $$ended; }
 
 lint: venv ## check style, formatting and types
 	$(BIN)/ruff check .

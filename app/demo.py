@@ -109,6 +109,8 @@ What to try next:
                            {command} reward test {config}
   change how it learns     edit {shown_path(demo.config)}, then
                            {command} train {config}
+  talk to both models      {command} chat {config} --compare
+  measure what it learnt   {command} bench {config}
   train a real model       {command} fetch smollm2-135m --to models
 """
 

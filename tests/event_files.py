@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+# Where `make venv` puts the reader. It comes last: a TensorBoard that is installed goes first.
+sys.path.append(str(Path(sys.prefix) / "share" / "tensorboard-reader"))
+
+from tensorboard.backend.event_processing.event_accumulator import (
+    EventAccumulator,
+)
 
 EVERYTHING = 0
 

@@ -42,6 +42,8 @@ class Follower:
                 return run
             self._show(_line(run))
             self._left.wait(_LOOK_SECONDS)
+        if self._live and self._last:  # what is said next is not part of the line
+            print(file=sys.stderr, flush=True)
         return None
 
     def finish(self, watching: threading.Thread) -> int:

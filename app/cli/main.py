@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect as inspect_module
 import os
 import sys
 from contextlib import suppress
@@ -48,6 +49,20 @@ app.command("demo")(demo.demo)
 app.add_typer(reward.app, name="reward")
 app.add_typer(judge.app, name="judge")
 app.add_typer(runs.app, name="runs")
+
+
+def _join_lines(group: typer.Typer) -> None:
+    """Give each command its docstring with every paragraph as one line: what shows it breaks lines
+    where the terminal ends, and would keep those of the source beside its own."""
+    for command in group.registered_commands:
+        words = command.help or inspect_module.getdoc(command.callback) or ""
+        command.help = "\n\n".join(" ".join(part.split()) for part in words.split("\n\n"))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _join_lines(inner.typer_instance)
+
+
+_join_lines(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.cli.errors import Debug, reported, say
-from app.cli.runs_common import Json, Number, Place, opened_store, unknown_run
+from app.cli.runs_common import Json, Named, Place, find_named, number_of, opened_store
 from app.cli.runs_compare import compare
 from app.cli.runs_export import export
 from app.cli.runs_resume import resume
@@ -65,22 +65,19 @@ def list_all(
 
 
 @app.command()
-def show(run: Number, as_json: Json = False, store: Place = None, debug: Debug = False) -> None:
+def show(run: Named, as_json: Json = False, store: Place = None, debug: Debug = False) -> None:
     """Show a run: its state, its last numbers beside what is healthy, and what is wrong."""
     with reported(debug), opened_store(store) as opened:
         from rich.console import Console
 
         from app.store.queries.artifacts import artifacts_of
         from app.store.queries.metrics import last_values
-        from app.store.queries.runs import get_run
         from app.terminal.runs import print_run
 
         with opened.read() as session:
-            found = get_run(session, run)
-            if found is None:
-                raise unknown_run(run, opened)
-            values = last_values(session, run)
-            files = artifacts_of(session, run)
+            found = find_named(session, run, opened)
+            values = last_values(session, found.id)
+            files = artifacts_of(session, found.id)
         if as_json:
             columns = {c.name: getattr(found, c.name) for c in found.__table__.columns}
             metrics = {value.name: value.value for value in values}
@@ -91,17 +88,17 @@ def show(run: Number, as_json: Json = False, store: Place = None, debug: Debug =
 
 
 @app.command()
-def stop(run: Number, store: Place = None, debug: Debug = False) -> None:
+def stop(run: Named, store: Place = None, debug: Debug = False) -> None:
     """Ask a run to end after the update at hand, and to keep its adapter."""
     with reported(debug), opened_store(store) as opened:
         from app.jobs.queue import ask
 
-        typer.echo(ask(opened, run, "stop"))
+        typer.echo(ask(opened, number_of(opened, run), "stop"))
 
 
 @app.command()
 def delete(
-    run: Number,
+    run: Named,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: Place = None,
     debug: Debug = False,
@@ -110,19 +107,16 @@ def delete(
     browser goes with its folder."""
     with reported(debug), opened_store(store) as opened:
         from app.store.deletion import delete_run
-        from app.store.queries.runs import get_run
         from app.text import counted, neutralise
 
         with opened.read() as session:
-            found = get_run(session, run)
-        if found is None:
-            raise unknown_run(run, opened)
-        what = f"run {run} ({neutralise(found.name)}, {counted(found.completed, 'update')})"
+            found = find_named(session, run, opened)
+        what = f"run {found.id} ({neutralise(found.name)}, {counted(found.completed, 'update')})"
         if found.source == "browser":
             what += f" and its folder {neutralise(found.folder)}"
         if not yes:
             typer.confirm(f"Delete {what}? This cannot be undone.", abort=True, err=True)
-        delete_run(opened, run)
+        delete_run(opened, found.id)
         say(f"Deleted {what}.")
 
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import Debug, reported
-from app.cli.runs_common import Json, Place, opened_store, unknown_run
+from app.cli.runs_common import Json, Place, find_named, opened_store
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from app.jobs.differences import Difference
-    from app.store.database import Store
     from app.store.models import Run
     from app.terminal.comparison import ComparedRun
 
@@ -27,18 +26,16 @@ _OTHERS = (
     "optimizer/grad_norm",
     "timing/update_seconds",
 )
-_LARGEST = 2**63 - 1
 
 
 def compare(
     runs: Annotated[
-        list[str] | None,
+        list[str],
         typer.Argument(
-            metavar="RUN RUN...",
+            metavar="RUN",
             help="Runs by their numbers in the list, or by names that no other run has.",
-            show_default=False,
         ),
-    ] = None,
+    ],
     metric: Annotated[
         list[str] | None,
         typer.Option(help="Another metric to show; may be given again.", show_default=False),
@@ -58,9 +55,9 @@ def compare(
         from app.jobs.differences import differences
         from trainer.errors import ConfigError
 
-        words = list(dict.fromkeys(runs or ()))
+        words = list(dict.fromkeys(runs))
         with opened_store(store) as opened, opened.read() as session:
-            found = {run.id: run for run in (_find(session, word, opened) for word in words)}
+            found = {run.id: run for run in (find_named(session, word, opened) for word in words)}
             if len(found) < 2:
                 raise ConfigError(
                     "Name two runs or more, by their numbers or names; `retrograd runs list` shows "
@@ -82,30 +79,6 @@ def compare(
 
         shown = [(difference.key, difference.values) for difference in told]
         print_comparison(compared, shown, names, last, Console(highlight=False))
-
-
-def _find(session: Session, word: str, store: Store) -> Run:
-    """The run with the number or the name ``word``. Raises StoreError."""
-    from app.store.errors import StoreError
-    from app.store.queries.runs import get_run, ids_named
-    from app.store.status import UNLISTED
-    from app.text import neutralise
-
-    number = int(word) if word.isascii() and word.isdecimal() and len(word) < 20 else None
-    if number is not None and number <= _LARGEST:
-        run = get_run(session, number)
-        if run is not None and run.status not in UNLISTED:
-            return run
-    named = ids_named(session, word)
-    if len(named) > 1:
-        raise StoreError(
-            f'{len(named)} runs are called "{neutralise(word)}": {", ".join(map(str, named))}. '
-            "Name one by its number."
-        )
-    run = get_run(session, named[0]) if named else None
-    if run is None:
-        raise unknown_run(number if number is not None else word, store)
-    return run
 
 
 def _metrics(runs: Sequence[Run], asked: Sequence[str]) -> list[str]:

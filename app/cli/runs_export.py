@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from app.cli.errors import Debug, reported, say
-from app.cli.runs_common import Number, Place, opened_store, unknown_run
+from app.cli.runs_common import Named, Place, number_of, opened_store
 
 if TYPE_CHECKING:
     from app.store.exports import Export
@@ -20,7 +20,7 @@ Form = Literal["csv", "jsonl", "tensorboard"]
 
 
 def export(
-    run: Number,
+    run: Named,
     what: Annotated[
         What | None,
         typer.Option(
@@ -56,18 +56,14 @@ def export(
         asked = None if form == "tensorboard" else _export(what or "metrics", form)
         folder = _folder(what, to) if asked is None else None
         with opened_store(store) as opened:
-            from app.store.queries.runs import get_run
-
-            with opened.read() as session:
-                if get_run(session, run) is None:
-                    raise unknown_run(run, opened)
+            found = number_of(opened, run)
             try:
                 if folder is not None:
                     from app.store.export_tensorboard import write_event_file
 
-                    say(f"TensorBoard reads the run in {write_event_file(opened, run, folder)}.")
+                    say(f"TensorBoard reads the run in {write_event_file(opened, found, folder)}.")
                 elif asked is not None:
-                    _write(asked.lines(opened, run), to)
+                    _write(asked.lines(opened, found), to)
             except BrokenPipeError:
                 raise
             except OSError as error:

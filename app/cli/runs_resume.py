@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import Debug, reported, say
+from app.cli.runs_common import Named, number_of
 
 
 def resume(
-    run: Annotated[int, typer.Argument(metavar="ID", help="The run's number in the list.")],
+    run: Named,
     store: Annotated[
         str | None,
         typer.Option(
@@ -37,9 +38,10 @@ def resume(
 
         with closing(Store.open(store)) as opened:
             mark_interrupted(opened)
-            refuse_what_cannot_go_on(opened, run)
-            take(opened, run)
-            watched = make(opened, run, resume=True, again=_again(run, store))
+            number = number_of(opened, run)
+            refuse_what_cannot_go_on(opened, number)
+            take(opened, number)
+            watched = make(opened, number, resume=True, again=_again(number, store))
             if watched.outcome.status == "failed":
                 say(watched.outcome.message)
             raise typer.Exit(watched.exit_status)

@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 Host = Annotated[
     str | None,
     typer.Option(
-        help="Address to listen on; any but loopback needs a token.", show_default="127.0.0.1"
+        metavar="ADDRESS",
+        help="Where to listen, in place of 127.0.0.1; any but loopback needs a token.",
     ),
 ]
 Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="8765")
+    int | None,
+    typer.Option(min=0, max=65535, metavar="N", help="In place of 8765; 0 takes a free one."),
 ]
 Workspace = Annotated[
     Path | None,
     typer.Option(
-        help="Files that a configuration names and that were not uploaded are looked for here, and "
-        "nowhere else.",
-        show_default="the current folder",
+        metavar="FOLDER",
+        help="Files that a configuration names and that were not uploaded are looked for here, in "
+        "place of the current folder, and nowhere else.",
     ),
 ]
 StoreUrl = Annotated[
@@ -40,21 +42,22 @@ StoreUrl = Annotated[
     ),
 ]
 Most = Annotated[
-    int | None, typer.Option(min=1, help="Runs at a time; others wait.", show_default="1")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Runs at a time, in place of 1; others wait."),
 ]
 DataFolder = Annotated[
     Path | None,
     typer.Option(
-        help="The folders of the browser's runs are made in here.", show_default="beside the store"
+        metavar="FOLDER",
+        help="The folders of the browser's runs are made in here; unless named, beside the store.",
     ),
 ]
 UploadMib = Annotated[
     int | None,
     typer.Option(
         min=1,
-        metavar="MIB",
-        help="Files that may be uploaded for a run, together.",
-        show_default="64",
+        metavar="N",
+        help="Files that may be uploaded for a run, together, in MiB, in place of 64.",
     ),
 ]
 TokenFile = Annotated[

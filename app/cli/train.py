@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ Model = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, max=2**63 - 1, help="In place of the seed of sampling in CONFIG."),
+    typer.Option(min=0, max=2**63 - 1, metavar="N", help="In place of CONFIG's seed of sampling."),
 ]
 
 StoreOption = Annotated[
@@ -59,6 +60,8 @@ def train(
     whatever it does. Either way the adapter of the last finished update is written.
     """
     with reported(debug):
+        if sys.stderr.isatty():  # what is imported now takes seconds
+            say(f"Reading {config} …")
         from app.overrides import with_seed
         from app.watched import run_watched
         from trainer.config import Overrides, load_config, refuse_unavailable

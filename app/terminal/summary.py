@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from app.terminal.history import EvaluationRow, RunHistory
@@ -63,7 +64,7 @@ def summary_rows(history: RunHistory, outcome: Outcome, leads: Leads) -> list[Su
         rows.append(("records", shown_path(leads.observe_file)))
     if leads.board is not None:
         where = shlex.quote(shown_path(leads.board))
-        rows.append(("tensorboard", f"tensorboard --logdir {where}"))
+        rows.append(("tensorboard", f"tensorboard --logdir {where}{_if_not_installed()}"))
     if history.checkpoint is not None and outcome.status != "completed":
         rows.append(("checkpoint", shown_path(Path(history.checkpoint))))
         if leads.again:
@@ -75,6 +76,11 @@ def shown_path(path: Path) -> str:
     """The path as one would type it from here, where that is shorter."""
     absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow the user's links
     return neutralise(min(os.path.relpath(absolute), absolute, key=len))
+
+
+def _if_not_installed() -> str:
+    there = find_spec("tensorboard") is not None
+    return "" if there else " (first: pip install tensorboard)"
 
 
 def _followed(history: RunHistory) -> SummaryRow:

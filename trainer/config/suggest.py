@@ -67,9 +67,16 @@ def _keys(config: type[Section]) -> dict[str, list[str]]:
 
 
 def _hint(known: Mapping[str, list[str]], section: str, key: str) -> str:
+    here = known.get(section, [])
+    longer = [name for name in here if name.startswith(f"{key}_")] if section else []
+    if longer:
+        return "did you mean " + " or ".join(_dotted(section, name, known) for name in longer) + "?"
     homes = [name for name, keys in known.items() if key in keys]
     if homes:
-        return f"{key} belongs to " + " or ".join(_section(home) for home in homes)
+        elsewhere = f"{key} belongs to " + " or ".join(_section(home) for home in homes)
+        if not section or not here:
+            return elsewhere
+        return f"{elsewhere}; {_section(section)} has {', '.join(here)}"
     foreign = {
         name: target
         for name, target in FOREIGN_NAMES.items()

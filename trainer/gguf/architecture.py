@@ -138,8 +138,8 @@ def _check_kind(file: GgufFile) -> str:
     name = file.get("general.architecture", str)
     if file.text("general.type") == "adapter":
         raise ModelError(
-            f"{file.path}: this is an adapter, and a whole model is expected. Put the base model's "
-            f"file into [model] path."
+            f"{file.path}: this is an adapter, and a whole model is expected. Name the file of the "
+            f"base model here; the adapter goes beside it."
         )
     if name not in FAMILIES:
         lacking = f" (not computed: {MISSING[name]})" if name in MISSING else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from trainer.llama.native import start_native
 
 T = TypeVar("T", int, float, str)
 Floats = npt.NDArray[np.float32]
+FETCHED_AS = {
+    "SmolLM2-135M-Instruct.Q4_1.gguf": "smollm2-135m",
+    "gemma-3-270m-q4_k_m.gguf": "gemma3-270m",
+}
+"""By file name: what `retrograd fetch` calls a model."""
+
 _MAGIC = b"GGUF"
 _WORDS: Mapping[type, str] = {int: "a whole number", float: "a finite number", str: "text"}
 
@@ -66,8 +73,8 @@ class GgufFile:
     def _check_magic(self) -> None:
         if not self.path.exists():
             raise ModelError(
-                f"{self.path}: there is no such file. Check the path in [model], or get a model "
-                f"with `retrograd fetch`."
+                f"{self.path}: there is no such file. Check the path in [model], or get "
+                f"{_how_to_get(self.path)}."
             )
         if self.path.is_dir():
             raise ModelError(f"{self.path}: this is a folder, and a GGUF file is expected.")
@@ -213,3 +220,11 @@ def _tensors(context: int) -> dict[str, TensorInfo]:
             lib.gguf_get_tensor_size(context, i),
         )
     return tensors
+
+
+def _how_to_get(path: Path) -> str:
+    """The command that brings the file, where it is one that has a name."""
+    name = FETCHED_AS.get(path.name)
+    if name is None:
+        return "a model with `retrograd fetch`"
+    return f"it with `retrograd fetch {name} --to {shlex.quote(str(path.parent))}`"

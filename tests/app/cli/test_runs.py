@@ -145,3 +145,19 @@ def test_a_run_of_texts_is_told_by_its_loss(store, runs, tmp_path):
     assert "reward" not in shown
     assert "█ ▁  1.250" in shown
     assert "held-out loss  1.500" in shown
+
+
+def test_a_run_is_named_by_its_name_where_no_other_has_it(several, runs, store, tmp_path):
+    assert "addition" in runs("show", "addition").stdout
+    assert runs("export", "addition").stdout == runs("export", 1).stdout != ""
+    enter(store, tmp_path, name="addition")
+    done = runs("show", "addition")
+    assert done.exit_code == 2
+    assert done.stderr == '2 runs are called "addition": 1, 3. Name one by its number.\n'
+
+
+@pytest.mark.parametrize("command", ["show", "export", "stop", "resume", "delete"])
+def test_a_name_that_no_run_has_is_answered_in_own_words(several, runs, command):
+    done = runs(command, "abc")
+    assert done.exit_code == 2
+    assert 'There is no run called "abc"' in done.stderr
