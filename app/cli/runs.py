@@ -36,7 +36,7 @@ def list_all(
         str, typer.Option(help="Only these: running, finished, failed, or one status.")
     ] = "",
     sort: Annotated[Sorts, typer.Option(help="What comes first.")] = "newest",
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 30,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="How many at most.")] = 30,
     as_json: Json = False,
     store: Place = None,
     debug: Debug = False,

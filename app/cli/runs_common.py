@@ -11,7 +11,11 @@ import typer
 if TYPE_CHECKING:
     from app.store.database import Store
 
-Number = Annotated[int, typer.Argument(metavar="ID", help="The run's number in the list.")]
+MOST = 2**63 - 1
+"""What a column of the store holds; SQLite refuses a larger number."""
+Number = Annotated[
+    int, typer.Argument(metavar="ID", min=0, max=MOST, help="The run's number in the list.")
+]
 Place = Annotated[
     str | None,
     typer.Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import Debug, reported
-from app.cli.runs_common import Json, Place, opened_store, unknown_run
+from app.cli.runs_common import MOST, Json, Place, opened_store, unknown_run
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -27,7 +27,6 @@ _OTHERS = (
     "optimizer/grad_norm",
     "timing/update_seconds",
 )
-_LARGEST = 2**63 - 1
 
 
 def compare(
@@ -44,7 +43,10 @@ def compare(
         typer.Option(help="Another metric to show; may be given again.", show_default=False),
     ] = None,
     last: Annotated[
-        int, typer.Option(min=1, help="Over how many of the newest updates the mean is taken.")
+        int,
+        typer.Option(
+            min=1, max=MOST, help="Over how many of the newest updates the mean is taken."
+        ),
     ] = 10,
     as_json: Json = False,
     store: Place = None,
@@ -92,7 +94,7 @@ def _find(session: Session, word: str, store: Store) -> Run:
     from app.text import neutralise
 
     number = int(word) if word.isascii() and word.isdecimal() and len(word) < 20 else None
-    if number is not None and number <= _LARGEST:
+    if number is not None and number <= MOST:
         run = get_run(session, number)
         if run is not None and run.status not in UNLISTED:
             return run

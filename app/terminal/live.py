@@ -27,6 +27,7 @@ _VERBS = {
     "score": "scoring",
     "train": "training",
     "evaluate": "evaluating",
+    "merge": "merging",
 }
 _UNITS = {"prepare": "steps", "train": "steps"}
 _ROWS_PER_HEADER = 20
@@ -128,14 +129,18 @@ class LivePrinter:
         grid.add_column(ratio=1)
         grid.add_column(width=26, no_wrap=True)
         done, total = history.stage_done, history.stage_total
-        stage_bar = ProgressBar(total=max(1, total), completed=done, complete_style="cyan")
+        merging = history.stage == "merge"
+        stage_bar = ProgressBar(
+            total=max(1, total), completed=done, complete_style="cyan", pulse=merging
+        )
         sft = history.info.algorithm == "sft"
         unit = _UNITS.get(history.stage, "texts" if sft else "answers")
         if history.stage == "score" and history.info.algorithm == "grpo":
             unit = "groups"
         count = f"{done}/{total} {unit}" if total else ""
         grid.add_row(f" {_VERBS[history.stage]}", stage_bar, Text(count, "dim"))
-        if history.stage != "prepare" or history.finished_updates:
+        # What merging takes, the pace of the updates does not tell.
+        if not merging and (history.stage != "prepare" or history.finished_updates):
             run_bar = ProgressBar(total=1.0, completed=history.fraction_done())
             now = min(history.finished_updates + 1, history.info.updates)
             label = f" {now}/{history.info.updates}"
