@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.cli.errors import Debug, reported, say
-from app.cli.runs_common import Json, Number, Place, opened_store, unknown_run
+from app.cli.runs_common import MOST, Json, Number, Place, opened_store, unknown_run
 from app.cli.runs_compare import compare
 from app.cli.runs_export import export
 from app.cli.runs_resume import resume

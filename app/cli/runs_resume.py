@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import Debug, reported, say
+from app.cli.runs_common import Number
 
 
 def resume(
-    run: Annotated[int, typer.Argument(metavar="ID", help="The run's number in the list.")],
+    run: Number,
     store: Annotated[
         str | None,
         typer.Option(
