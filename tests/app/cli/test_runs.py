@@ -145,3 +145,22 @@ def test_a_run_of_texts_is_told_by_its_loss(store, runs, tmp_path):
     assert "reward" not in shown
     assert "█ ▁  1.250" in shown
     assert "held-out loss  1.500" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "--limit", 10**21),
+        ("show", 10**21),
+        ("stop", 10**21),
+        ("delete", 10**21, "--yes"),
+        ("resume", 10**21),
+        ("export", 10**21),
+        ("compare", 1, 2, "--last", 10**21),
+    ],
+)
+def test_a_number_that_no_store_holds_is_refused_and_no_fault(runs, arguments):
+    done = runs(*arguments)
+    assert done.exit_code == 2
+    assert "9223372036854775807" in done.output
+    assert "fault of retrograd" not in done.output
