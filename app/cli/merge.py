@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from app.cli.errors import Debug, reported
+from app.cli.errors import Debug, reported, say
 from app.rows import print_rows
 from app.text import neutralise, size
 
@@ -69,10 +69,9 @@ def merge(
             )
         _print(plan, to, compared)
         if compared is not None and compared.gap > compared.change:
-            typer.echo(
+            say(
                 f"In this type the model loses more than the adapter has changed: {plan.type} is "
                 f"too coarse for what was learnt. Use f16, or q8_0.",
-                err=True,
             )
 
 
@@ -88,10 +87,9 @@ def _say_fallbacks(plan: Plan) -> None:
         f"{count} with rows of {columns:,} get {got} and not {wanted}"
         for (wanted, got, columns), count in found.items()
     )
-    typer.echo(
+    say(
         f"Not every row fills whole blocks of {plan.type}, so llama.cpp gives some matrices "
         f"another type: {neutralise(words)}.",
-        err=True,
     )
 
 

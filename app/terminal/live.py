@@ -16,7 +16,7 @@ from app.terminal.fields import legend
 from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
 from app.terminal.plain import evaluation_line
 from app.terminal.samples import Sample, answer_text
-from app.terminal.summary import Summary
+from app.terminal.summary import PROSE, Summary
 from app.terminal.table import Columns, fit
 from trainer.monitor import Event
 
@@ -106,9 +106,12 @@ class LivePrinter:
         self._console.print(Padding(Text(summary.headline, "bold"), (0, 1)))
         longest = max((len(label) for label, _ in summary.rows), default=0)
         for label, value in summary.rows:
-            # Unwrapped: a command that was broken over two lines could not be copied.
-            line = Text.assemble((f"   {label:<{longest}}  ", "dim"), value)
-            self._console.print(line, soft_wrap=True)
+            head = f"   {label:<{longest}}  "
+            if label in PROSE:
+                folds = text.folded(value, self._console.width - len(head))
+                value = folds.replace("\n", "\n" + " " * len(head))
+            # Otherwise whole: a command that was broken over two lines could not be copied.
+            self._console.print(Text.assemble((head, "dim"), value), soft_wrap=True)
         if summary.health:
             self._console.print()
             self._console.print(Padding(Text("Health", "bold"), (0, 1)))
