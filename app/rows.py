@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.text import folded
+
 _GAP = "  "
+
+
+def prose(words: str, stream: IO[str]) -> str:
+    """``words`` broken at spaces to the width of ``stream`` if that is a terminal; as they are for
+    any other reader, who searches lines."""
+    console = Console(file=stream)
+    return folded(words, console.width) if console.is_terminal else words
 
 
 def print_rows(rows: Sequence[Sequence[Text]]) -> None:

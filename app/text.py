@@ -48,6 +48,25 @@ def one_line(text: str, cells: int) -> str:
     return set_cell_size(line, max(0, min(cells - 1, cell_len(line)))).rstrip() + "…"
 
 
+def folded(text: str, cells: int) -> str:
+    """``text`` with its lines broken at spaces to ``cells`` columns at most. A word that is longer,
+    such as a path, stays whole, and so does a line that begins with a space, such as a command."""
+    return "\n".join(
+        line if line.startswith(" ") or cell_len(line) <= cells else _folded(line, cells)
+        for line in text.split("\n")
+    )
+
+
+def _folded(line: str, cells: int) -> str:
+    lines: list[str] = []
+    for word in line.split(" "):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= cells:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
+
+
 def score(value: float) -> str:
     """A reward, in about five characters."""
     if not math.isfinite(value):

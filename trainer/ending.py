@@ -78,6 +78,7 @@ class Ending:
         self.monitor.event(
             Event("info", "merging", f"merging the adapter, {adapter}, into {output.path}")
         )
+        self.monitor.progress("merge", 0, 0)
         try:
             agreement = self._merge()
         except RetrogradError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import Debug, reported
+from app.cli.temperatures import temperature_in_range
 from app.cli.train import Config, Model, Seed
 
 if TYPE_CHECKING:
@@ -43,7 +44,11 @@ Samples = Annotated[
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option(min=0.01, max=100, metavar="T", help="In place of the temperature in CONFIG."),
+    typer.Option(
+        metavar="T",
+        callback=temperature_in_range,
+        help="In place of the temperature in CONFIG; 0 is --greedy.",
+    ),
 ]
 Greedy = Annotated[
     bool,
@@ -104,6 +109,8 @@ def bench(
             from trainer.bench import bench as run_bench
             from trainer.opening.sides import Wish
 
+            if temperature == 0:
+                temperature, greedy = None, True
             wish = Wish(
                 adapter, baseline, data, limit, samples, temperature, greedy, names=_OPTIONS
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.errors import Debug, reported, say
+from app.cli.temperatures import temperature_in_range
 
 if TYPE_CHECKING:
     from app.terminal.dialogue import Dialogue
@@ -38,7 +39,11 @@ Compare = Annotated[
     bool, typer.Option("--compare", help="Let the base answer too: first it, then the adapter.")
 ]
 Temperature = Annotated[
-    float, typer.Option(min=0.0, help="What divides the logits; 0 takes the likeliest token.")
+    float,
+    typer.Option(
+        callback=temperature_in_range,
+        help="What divides the logits, from 0.01 to 100; 0 takes the likeliest token.",
+    ),
 ]
 TopP = Annotated[
     float, typer.Option(help="Draw from the likeliest tokens that have this mass together.")
@@ -132,12 +137,14 @@ def _partner(wanted: _Wanted, adapters: list[Path | None], raw: bool) -> Partner
 def _talk(dialogue: Dialogue) -> None:
     from app.terminal.dialogue import lines_of_a_person, lines_of_a_script
 
-    if not dialogue.interactive:
-        dialogue.run(lines_of_a_script())
-        return
     names = " and ".join(speaker.label for speaker in dialogue.speakers)
     ctx = dialogue.speakers[0].conversation.partner.ctx
-    say(f"{names}: a context of {ctx} tokens, seed {dialogue.seed}. /help tells more.\n")
+    begun = f"{names}: a context of {ctx} tokens, seed {dialogue.seed}."
+    if not dialogue.interactive:
+        say(begun)
+        dialogue.run(lines_of_a_script())
+        return
+    say(f"{begun} /help tells more.\n")
     try:
         dialogue.run(lines_of_a_person())
     except EOFError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,8 +49,10 @@ def reported(debug: bool) -> Iterator[None]:
 
 def say(message: str) -> None:
     """Write to stderr, if it is still there: the exit status tells the rest."""
+    from app.rows import prose  # not where nothing is said: it takes a while to load
+
     with suppress(OSError):
-        typer.echo(neutralise(message, keep_newlines=True), err=True)
+        typer.echo(prose(neutralise(message, keep_newlines=True), sys.stderr), err=True)
 
 
 def _say(message: str, debug: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +28,11 @@ def fetch(
     """Bring a model into a folder and check that it is the one meant."""
     with reported(debug):
         from app.fetch import fetch as bring
+        from app.rows import prose
 
         fetched = bring(name, to, force=force)
         verb = "is there already" if fetched.kept else "fetched"
-        typer.echo(f"{fetched.path}: {verb}, {_checked(fetched)}")
+        typer.echo(prose(f"{fetched.path}: {verb}, {_checked(fetched)}", sys.stdout))
         typer.echo(f"  size     {fetched.size:,} bytes")
         typer.echo(f"  SHA-256  {fetched.sha256}")
         typer.echo(f"  licence  {fetched.licence or 'see the page of its repository'}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from app.cli.errors import Debug, reported
+from app.cli.errors import Debug, reported, say
 from app.rows import print_rows
 from app.text import neutralise, size
 
@@ -67,11 +67,10 @@ def merge(
             )
         _print(plan, to, compared)
         if compared is not None and not compared.is_met:
-            typer.echo(
+            say(
                 f"In this type the model misses what was learnt by {compared.gap:.2g} nats, and "
                 f"the adapter changes {compared.change:.2g}: {plan.type} is too coarse. Use f16, "
                 f"or q8_0.",
-                err=True,
             )
 
 
@@ -117,10 +116,9 @@ def _say_fallbacks(plan: Plan) -> None:
         f"{count} with rows of {columns:,} get {got} and not {wanted}"
         for (wanted, got, columns), count in found.items()
     )
-    typer.echo(
+    say(
         f"Not every row fills whole blocks of {plan.type}, so llama.cpp gives some matrices "
         f"another type: {neutralise(words)}.",
-        err=True,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.cli.errors import Debug, reported, say
-from app.cli.runs_common import Json, Named, Place, find_named, number_of, opened_store
+from app.cli.runs_common import MOST, Json, Named, Place, find_named, number_of, opened_store
 from app.cli.runs_compare import compare
 from app.cli.runs_export import export
 from app.cli.runs_resume import resume
@@ -36,7 +36,7 @@ def list_all(
         str, typer.Option(help="Only these: running, finished, failed, or one status.")
     ] = "",
     sort: Annotated[Sorts, typer.Option(help="What comes first.")] = "newest",
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 30,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="How many at most.")] = 30,
     as_json: Json = False,
     store: Place = None,
     debug: Debug = False,

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from app.store.database import Store
     from app.store.models import Run
 
-_LARGEST = 2**63 - 1
+MOST = 2**63 - 1
+"""What a column of the store holds; SQLite refuses a larger number."""
 Named = Annotated[
     str,
     typer.Argument(
@@ -57,7 +58,7 @@ def find_named(session: Session, word: str, store: Store) -> Run:
     from app.text import neutralise
 
     number = int(word) if word.isascii() and word.isdecimal() and len(word) < 20 else None
-    if number is not None and number <= _LARGEST:
+    if number is not None and number <= MOST:
         run = get_run(session, number)
         if run is not None and run.status not in UNLISTED:
             return run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import Debug, reported
-from app.cli.runs_common import Json, Place, find_named, opened_store
+from app.cli.runs_common import MOST, Json, Place, find_named, opened_store
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -41,7 +41,10 @@ def compare(
         typer.Option(help="Another metric to show; may be given again.", show_default=False),
     ] = None,
     last: Annotated[
-        int, typer.Option(min=1, help="Over how many of the newest updates the mean is taken.")
+        int,
+        typer.Option(
+            min=1, max=MOST, help="Over how many of the newest updates the mean is taken."
+        ),
     ] = 10,
     as_json: Json = False,
     store: Place = None,

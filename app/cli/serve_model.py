@@ -54,6 +54,7 @@ def serve_model(
     with reported(debug):
         from app.cli.secret import secret_in
         from app.model_server import offer_of_files, offer_of_run, opened
+        from app.rows import prose
         from trainer.config import load_config
 
         key = secret_in(api_key_file, "key") if api_key_file else None
@@ -65,7 +66,8 @@ def serve_model(
             say(remark)
         with opened(offer, host=host, port=port, key=key) as serving:
             names = " and ".join(offer.names)
-            typer.echo(f"{names} of {offer.base.name}: {serving.url} (Ctrl-C ends it)")
+            line = f"{names} of {offer.base.name}: {serving.url} (Ctrl-C ends it)"
+            typer.echo(prose(line, sys.stdout))
             serving.run()
             _leave()
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Form, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import AfterValidator
 
 from app.chat.conversations import VOICES, Chat, ChatError, Draws, Exchange
 from app.chat.desk import Desk
@@ -77,6 +78,13 @@ class ChatPage(PageContext):
     section: str = "chat"
 
 
+def _drawable(temperature: float) -> float:
+    """Nearly 0 is 0 in the sampler's single precision. Raises ValueError for it, and below 0."""
+    if temperature != 0 and not temperature >= 0.01:
+        raise ValueError("a temperature is 0, or from 0.01 to 100")
+    return temperature
+
+
 def desk_of(request: Request) -> Desk:
     desk: Desk = request.app.state.desk
     return desk
@@ -136,7 +144,7 @@ async def say(
     desk: DeskDep,
     run: Annotated[int, Form(ge=0, le=LARGEST_SEED)],
     message: Annotated[str, Form(min_length=1, max_length=MOST_LETTERS)],
-    temperature: Annotated[float, Form(ge=0, le=100, allow_inf_nan=False)],
+    temperature: Annotated[float, AfterValidator(_drawable), Form(le=100, allow_inf_nan=False)],
     top_p: Annotated[float, Form(gt=0, le=1)],
     seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)],
     max_new_tokens: Annotated[int, Form(ge=1, le=MOST_TOKENS)],

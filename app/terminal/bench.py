@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 _CELLS_ELSEWHERE = 160
 _INDENT = "  "
+_PART_CELLS = 24
 _LABELS = {
-    "best": "answers with the highest reward, {best:g} (%)",
-    "truncated": "answers cut at {most} tokens (%)",
+    "best": "highest reward, {best:.4g} (%)",
+    "truncated": "cut at {most} tokens (%)",
     "tokens": "tokens of an answer",
     "loss per token": "the same over all tokens",
 }
@@ -82,7 +83,7 @@ def _sampling(result: Bench) -> str:
 
 def _table(result: Bench) -> list[list[Text]]:
     comparison = result.comparison
-    main = "mean loss of a text, nats a token" if comparison.lower_is_better else "mean reward"
+    main = "loss of a text, nats a token" if comparison.lower_is_better else "mean reward"
     head = ["", *(side.name for side in result.sides), "change", "95% interval"]
     rows = [head, [main, *_cells(comparison.main, score)]]
     for name, change in comparison.others.items():
@@ -105,7 +106,7 @@ def _right(cell: str, width: int, style: str) -> Text:
 
 def _label(name: str, result: Bench) -> str:
     if name.startswith("part/"):
-        return f"{_INDENT}{one_line(name.partition('/')[2], 30)}"
+        return f"{_INDENT}{one_line(name.partition('/')[2], _PART_CELLS)}"
     drawing = result.drawing
     most = drawing.settings.max_new_tokens if drawing else 0
     return _LABELS[name].format(best=result.comparison.best_reward, most=most)
@@ -147,7 +148,7 @@ def _conclusion(result: Bench) -> Iterator[Text]:
     assert change.sign_p is not None  # what policies are judged by is better or worse
     noun = "texts" if result.drawing is None else "prompts"
     if change.count == change.equal:
-        verdict = "Nothing changed."
+        verdict = _unchanged(result)
     elif change.low is None:
         verdict = f"There is no interval: all {noun} changed by the same, or there is only one."
     elif not change.is_shown:
@@ -160,6 +161,20 @@ def _conclusion(result: Bench) -> Iterator[Text]:
         f"Better on {change.better} of {change.count} {noun}, worse on {change.worse}, equal on "
         f"{change.equal}; sign test: {_p(change.sign_p)}."
     )
+
+
+def _unchanged(result: Bench) -> str:
+    """What it means that no prompt has another figure than before."""
+    comparison = result.comparison
+    if comparison.lower_is_better:
+        return "The loss of no text changed."
+    answers = (t for pair in comparison.pairs for side in pair.answers for t in side)
+    if len({trajectory.reward for trajectory in answers}) == 1:
+        return (
+            "The reward of no prompt changed: all answers have the same one, so that it cannot "
+            "tell them apart."
+        )
+    return "The reward of no prompt changed."
 
 
 def _p(value: float) -> str:

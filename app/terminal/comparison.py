@@ -116,7 +116,16 @@ def _figures(runs: Sequence[ComparedRun], name: str, recent: int) -> list[_Colum
         columns += _values("best", bests, write, better)
         at = [run.best_at.get(name) for run in runs]
         columns.append(_Column("at", [Text("" if u is None else str(u)) for u in at]))
-    return [*columns, *_values(f"mean of {recent}", means, write, better)]
+    title = _mean_title([course.recent for course in courses if course is not None], recent)
+    return [*columns, *_values(title, means, write, better)]
+
+
+def _mean_title(counts: Sequence[int], recent: int) -> str:
+    """Of how many values the means are; runs may have fewer than were asked for."""
+    found = {count for count in counts if count}
+    if not found or found == {recent}:
+        return f"mean of {recent}"
+    return f"mean of {found.pop()}" if len(found) == 1 else f"mean of up to {max(found)}"
 
 
 def _values(

@@ -12,6 +12,7 @@ from types import FrameType
 from rich.console import Console
 from rich.text import Text
 
+from app.rows import prose
 from app.text import neutralise
 from trainer.conversation import Conversation, Said
 from trainer.errors import DataError, TemplateError
@@ -111,7 +112,7 @@ class Dialogue:
 
     def _let(self, speaker: Speaker, message: str, stopped: Callable[[], bool]) -> None:
         if len(self.speakers) > 1:
-            self._out.print(Text(speaker.label, "bold"))
+            (self._out if self.interactive else self._err).print(Text(speaker.label, "bold"))
         writing = _Writing()
         try:
             said = speaker.conversation.say(
@@ -142,9 +143,10 @@ class Dialogue:
 
     def _note(self, words: str) -> None:
         """For a person, beside the answers: a script reads only those from standard output."""
+        console = self._out if self.interactive else self._err
         with suppress(OSError):
-            (self._out if self.interactive else self._err).print(
-                Text(neutralise(words, keep_newlines=True), "dim"),
+            console.print(
+                Text(prose(neutralise(words, keep_newlines=True), console.file), "dim"),
                 end="\n\n" if self.interactive else "\n",
             )
 

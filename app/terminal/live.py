@@ -16,7 +16,7 @@ from app.terminal.fields import legend
 from app.terminal.history import EvaluationRow, RunHistory, UpdateRow
 from app.terminal.plain import evaluation_line
 from app.terminal.samples import Sample, answer_text
-from app.terminal.summary import Summary
+from app.terminal.summary import PROSE, Summary
 from app.terminal.table import Columns, fit
 from trainer.monitor import Event
 
@@ -27,6 +27,7 @@ _VERBS = {
     "score": "scoring",
     "train": "training",
     "evaluate": "evaluating",
+    "merge": "merging",
 }
 _UNITS = {"prepare": "steps", "train": "steps"}
 _ROWS_PER_HEADER = 20
@@ -105,9 +106,12 @@ class LivePrinter:
         self._console.print(Padding(Text(summary.headline, "bold"), (0, 1)))
         longest = max((len(label) for label, _ in summary.rows), default=0)
         for label, value in summary.rows:
-            # Unwrapped: a command that was broken over two lines could not be copied.
-            line = Text.assemble((f"   {label:<{longest}}  ", "dim"), value)
-            self._console.print(line, soft_wrap=True)
+            head = f"   {label:<{longest}}  "
+            if label in PROSE:
+                folds = text.folded(value, self._console.width - len(head))
+                value = folds.replace("\n", "\n" + " " * len(head))
+            # Otherwise whole: a command that was broken over two lines could not be copied.
+            self._console.print(Text.assemble((head, "dim"), value), soft_wrap=True)
         if summary.health:
             self._console.print()
             self._console.print(Padding(Text("Health", "bold"), (0, 1)))
@@ -128,14 +132,18 @@ class LivePrinter:
         grid.add_column(ratio=1)
         grid.add_column(width=26, no_wrap=True)
         done, total = history.stage_done, history.stage_total
-        stage_bar = ProgressBar(total=max(1, total), completed=done, complete_style="cyan")
+        merging = history.stage == "merge"
+        stage_bar = ProgressBar(
+            total=max(1, total), completed=done, complete_style="cyan", pulse=merging
+        )
         sft = history.info.algorithm == "sft"
         unit = _UNITS.get(history.stage, "texts" if sft else "answers")
         if history.stage == "score" and history.info.algorithm == "grpo":
             unit = "groups"
         count = f"{done}/{total} {unit}" if total else ""
         grid.add_row(f" {_VERBS[history.stage]}", stage_bar, Text(count, "dim"))
-        if history.stage != "prepare" or history.finished_updates:
+        # What merging takes, the pace of the updates does not tell.
+        if not merging and (history.stage != "prepare" or history.finished_updates):
             run_bar = ProgressBar(total=1.0, completed=history.fraction_done())
             now = min(history.finished_updates + 1, history.info.updates)
             label = f" {now}/{history.info.updates}"

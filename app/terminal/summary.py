@@ -14,6 +14,8 @@ from app.text import counted, duration, neutralise, score, signed, size
 from trainer.monitor import Outcome, RunInfo
 
 SummaryRow = tuple[str, str]
+PROSE = ("reward", "loss", "held-out", "held-out loss", "result")
+"""The labels of rows that hold sentences, which a terminal may break at words."""
 
 
 @dataclass(frozen=True, slots=True)

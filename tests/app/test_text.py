@@ -122,3 +122,13 @@ def test_size():
         "3.0 MiB",
         "5.0 GiB",
     ]
+
+
+def test_prose_is_broken_at_words_and_paths_and_commands_stay_whole():
+    path = "/a/very/long/path/to/an/adapter.gguf"
+    assert (
+        text.folded(f"the adapter is in {path} by now", 20) == f"the adapter is in\n{path}\nby now"
+    )
+    assert text.folded("  llama-cli -m base.gguf --lora a.gguf", 20).count("\n") == 0
+    assert text.folded("数数数 数数数", 8) == "数数数\n数数数"
+    assert text.folded("/seed N       draw", 80) == "/seed N       draw"

@@ -73,6 +73,15 @@ def test_the_model_was_compared_in_llama_cpp(finished):
     assert codes.index("export_checked") < codes.index("merging") < codes.index("merge_checked")
 
 
+def test_whoever_watches_is_told_when_merging_begins(finished):
+    _, recorder = finished
+    calls = recorder.calls
+    assert (
+        calls.index("event merging") < calls.index("merge 0/0") < calls.index("event merge_checked")
+    )
+    assert not [call for call in calls[calls.index("merge 0/0") :] if call.startswith("generate")]
+
+
 def test_a_model_that_computes_something_else_is_not_taken(model, tmp_path, monkeypatch):
     """As when rows of the sum went astray."""
     monkeypatch.setattr(ending, "make_plan", lambda base, adapter: wrong(make_plan(base, adapter)))

@@ -14,7 +14,7 @@ from trainer.config.rewards import RolloutSection
 class PpoSampling(Section):
     """How answers are drawn."""
 
-    temperature: float = Field(gt=0)
+    temperature: float = Field(ge=0.01, le=100)
     """Divides the logits, in the sampler and in the loss; lower is less varied."""
 
     top_p: float = Field(gt=0, le=1)

@@ -68,6 +68,15 @@ _SHARED_CRITIC_MISLEADS = replace(
     _CRITIC_MISLEADS,
     change={"ppo": 'Raise ppo.critic.value_loss_coefficient, or set ppo.critic.kind = "probe".'},
 )
+_MOST_ARE_CUT = Rule(
+    Above(0.5, over=10),
+    "Most answers are cut before they are finished.",
+    {
+        "grpo": "Raise grpo.sampling.max_new_tokens, add [grpo.overlong_penalty], or ask for short "
+        "answers.",
+        "ppo": "Raise ppo.sampling.max_new_tokens, or ask for short answers.",
+    },
+)
 _EXPLAINED_VARIANCE = Metric(
     "critic/explained_variance",
     "How much of the returns the critic foresees: 1 all, 0 nothing, below 0 less than nothing.",
@@ -274,15 +283,9 @@ GUIDE: tuple[Metric, ...] = (
         "Share of answers that were cut at `max_new_tokens`.",
         Band("under 0.2", low=0.0, high=0.2),
         (
-            Rule(
-                Above(0.5, over=10),
-                "Most answers are cut before they are finished.",
-                {
-                    "grpo": "Raise grpo.sampling.max_new_tokens, add [grpo.overlong_penalty], or "
-                    "ask for short answers.",
-                    "ppo": "Raise ppo.sampling.max_new_tokens, or ask for short answers.",
-                },
-            ),
+            # Runs may be short. A run may well begin with half of its answers cut, and learn.
+            replace(_MOST_ARE_CUT, test=Above(0.8, over=10, after=2)),
+            _MOST_ARE_CUT,
         ),
     ),
     _EXPLAINED_VARIANCE,

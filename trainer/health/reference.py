@@ -81,9 +81,10 @@ def watch(rule: Rule) -> str:
 
 def _words(test: Test) -> str:
     match test:
-        case Above(limit=limit, over=over, times=times):
+        case Above(limit=limit, over=over, times=times, after=after):
             factor = "" if times == 1 else f"{times:g} times "
-            return f"above {factor}{_limit(limit)} (median of {over})"
+            early = "" if after is None else f", from update {after} on"
+            return f"above {factor}{_limit(limit)} (median of {over}{early})"
         case Below(limit=limit, over=over, after=after):
             return f"below {_limit(limit)} (median of {over}) after {after} updates"
         case Zero(over=over):

@@ -31,11 +31,13 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The median of the last ``over`` values is above ``times`` the limit."""
+    """The median of the last ``over`` values is above ``times`` the limit. With ``after`` it is
+    asked from that value on, over as many as there are by then."""
 
     limit: Limit
     over: int = 5
     times: float = 1.0
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

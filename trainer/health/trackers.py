@@ -97,8 +97,8 @@ class MedianTracker:
         match self._test:
             case Below(after=after, over=over):
                 return max(after, over)
-            case Above(over=over):
-                return over
+            case Above(over=over, after=after):
+                return over if after is None else after
         return START + self._test.over
 
     def _limit(self) -> float:

@@ -12,7 +12,7 @@ from trainer.health.findings import Finding
 from trainer.rollout.answers import Answer
 
 SkipReason = Literal["truncated", "zero_signal", "judge_dropped", "update_skipped", "evaluation"]
-Stage = Literal["prepare", "generate", "reward", "judge", "score", "train", "evaluate"]
+Stage = Literal["prepare", "generate", "reward", "judge", "score", "train", "evaluate", "merge"]
 UpdateStatus = Literal["trained", "skipped"]
 Request = Literal["checkpoint", "evaluate"]
 
@@ -102,7 +102,8 @@ class Monitor(Protocol):
     def run_started(self, info: RunInfo) -> None: ...
 
     def progress(self, stage: Stage, done: int, total: int) -> None:
-        """``done`` of ``total`` units of this update's stage are finished (answers, passes)."""
+        """``done`` of ``total`` units of this update's stage are finished (answers, passes); a
+        ``total`` of 0 is not known. ``merge`` comes once, after the last update."""
 
     def trajectories(self, update: int, groups: Sequence[GroupRecord]) -> None: ...
 

@@ -29,6 +29,7 @@ _DOING = {
     "score": "Answers are being scored",
     "train": "It is training",
     "evaluate": "It is answering the held-out prompts",
+    "merge": "The adapter is being merged into the model",
 }
 
 

@@ -73,8 +73,8 @@ class Course:
 
 
 def course_of(session: Session, run_id: int, name: str, recent: int = _RECENT) -> Course | None:
-    """The mean is over the ``recent`` newest updates that have the metric. None where the run has
-    no number of it."""
+    """The mean is over the ``recent`` newest updates that have the metric, without the evaluation
+    before training, update 0. None where the run has no number of it."""
     first, last, lowest, highest = session.execute(
         _values(
             session, run_id, name,
@@ -85,7 +85,7 @@ def course_of(session: Session, run_id: int, name: str, recent: int = _RECENT) -
     if first is None:
         return None
     newest = recent_values(session, run_id, name, recent)
-    numbers = [value for _, value in newest if value is not None]
+    numbers = [value for update, value in newest if update and value is not None]
     return Course(
         first=first,
         last=last,

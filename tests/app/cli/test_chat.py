@@ -10,7 +10,9 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli.main import app
 from trainer.conversation import Partner
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.engine import RolloutEngine
@@ -62,7 +64,8 @@ def test_a_script_gets_an_answer_for_each_line_and_nothing_else(retrograd, tiny)
     assert done.returncode == 0, done.stderr
     first, second = sampled(tiny, 5), sampled(tiny, 6)
     assert done.stdout == f"{first}\n{second}\n{first}\n"
-    assert done.stderr == "The conversation begins anew.\n" * 2
+    begun = "base tiny.gguf: a context of 256 tokens, seed 5.\n"
+    assert done.stderr == begun + "The conversation begins anew.\n" * 2
 
 
 def test_base_and_adapter_answer_one_under_the_other_with_the_same_seed(retrograd, tiny, adapter):
@@ -74,7 +77,11 @@ def test_base_and_adapter_answer_one_under_the_other_with_the_same_seed(retrogra
     from app.text import neutralise
 
     adapted = neutralise(adapted, keep_newlines=True)
-    assert done.stdout == f"base tiny.gguf\n{base}\nadapter adapter.gguf\n{adapted}\n"
+    assert done.stdout == f"{base}\n{adapted}\n"
+    begun, *headings = done.stderr.splitlines()
+    assert begun.startswith("base tiny.gguf and adapter adapter.gguf: a context of ")
+    assert begun.endswith(" tokens, seed 9.")
+    assert headings == ["base tiny.gguf", "adapter adapter.gguf"]
 
 
 def test_what_was_said_before_counts_and_a_system_message_begins_anew(retrograd, tiny):
@@ -98,7 +105,8 @@ def test_the_toml_file_of_a_run_names_its_model_its_adapter_and_its_context(
     (tmp_path / "out/adapter.gguf").write_bytes(adapter.read_bytes())
     done = retrograd("chat", config, "--compare", "--seed", "9", input=f"{QUESTION}\n")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"base tiny.gguf\n{sampled(tiny, 9)}\nadapter adapter.gguf\n")
+    assert done.stdout.startswith(f"{sampled(tiny, 9)}\n")
+    assert done.stderr.endswith("\nbase tiny.gguf\nadapter adapter.gguf\n")
     config = project(text.replace("[training]", 'kind = "model"\n\n[training]'))
     (tmp_path / "out/adapter.gguf").rename(tmp_path / "out/adapter.adapter.gguf")
     done = retrograd("chat", config, input="word " * 60 + "\n")
@@ -124,7 +132,8 @@ def test_without_a_template_each_text_is_gone_on_from_as_it_is(retrograd, endles
     done = retrograd("chat", endless, *options, input="Add 2\nAdd 2\n")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.strip()) >= 6
-    assert done.stderr == 2 * "(cut off after 6 tokens; --max-new-tokens allows more)\n"
+    _, *notes = done.stderr.splitlines()
+    assert notes == 2 * ["(cut off after 6 tokens; --max-new-tokens allows more)"]
 
 
 def test_a_model_without_a_template_is_refused_with_the_way_out(retrograd, random_llama):
@@ -332,3 +341,11 @@ def test_smollm2_and_gemma_are_talked_to(retrograd, smollm2, gemma3):
     done = retrograd("chat", gemma3, *options, input=text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("temperature", ["1e-320", "0.009", "101", "inf", "nan", "-1"])
+@pytest.mark.parametrize("command", ["chat", "bench"])
+def test_a_temperature_that_nothing_can_be_drawn_at_is_refused(command, temperature):
+    done = CliRunner().invoke(app, [command, "model.gguf", "--temperature", temperature])
+    assert done.exit_code == 2
+    assert "neither 0" in done.output

@@ -161,3 +161,22 @@ def test_a_name_that_no_run_has_is_answered_in_own_words(several, runs, command)
     done = runs(command, "abc")
     assert done.exit_code == 2
     assert 'There is no run called "abc"' in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "--limit", 10**21),
+        ("show", 10**21),
+        ("stop", 10**21),
+        ("delete", 10**21, "--yes"),
+        ("resume", 10**21),
+        ("export", 10**21),
+        ("compare", 1, 2, "--last", 10**21),
+    ],
+)
+def test_a_number_that_no_store_holds_is_refused_and_no_fault(runs, arguments):
+    done = runs(*arguments)
+    assert done.exit_code == 2
+    assert str(10**21) in done.output
+    assert "fault of retrograd" not in done.output

@@ -39,6 +39,19 @@ def test_each_metric_has_a_line_for_each_run_with_what_differs_from_the_first():
     ]
 
 
+@pytest.mark.parametrize(
+    ("counts", "heading"),
+    [((6, 6), "mean of 6"), ((6, 10), "mean of up to 10"), ((4, 6), "mean of up to 6")],
+)
+def test_the_heading_says_of_how_many_values_the_means_are(counts, heading):
+    runs = [
+        run(number, reward__mean=Course(1, count, 0.1, 0.9, 0.5, 0.5, count))
+        for number, count in enumerate(counts, start=1)
+    ]
+    lines = shown(runs)
+    assert lines[lines.index("reward/mean") + 1].endswith(f"  {heading}")
+
+
 def test_the_best_of_a_loss_is_the_lowest_and_other_metrics_have_none():
     loss, length = course(2.0, 1.5), course(12.0)
     runs = [run(n, "warm", "sft", sft__loss=loss, sft__tokens=length) for n in (1, 2)]

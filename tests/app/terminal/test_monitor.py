@@ -255,6 +255,20 @@ def test_the_bar_of_a_stage_says_what_it_counts(monkeypatch, info, algorithm, st
     assert shown in SEQUENCES.sub("", on_a_terminal(monkeypatch, 80, start))
 
 
+def test_while_a_run_is_merged_no_bar_of_its_updates_is_shown(monkeypatch, info):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def start(stream):
+        with TerminalMonitor(stream) as monitor:
+            monitor.run_started(info)
+            monitor.progress("merge", 0, 0)
+
+    shown = SEQUENCES.sub("", on_a_terminal(monkeypatch, 80, start))
+    *_, last = shown.replace("\r", "\n").rstrip().splitlines()
+    assert last.startswith(" merging")
+    assert "left" not in last
+
+
 def test_a_run_that_is_thrown_over_gives_the_terminal_back(monkeypatch, info):
     monkeypatch.delenv("NO_COLOR", raising=False)
 

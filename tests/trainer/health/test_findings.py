@@ -102,7 +102,8 @@ BAD = {
     ("policy/kl_per_answer", 0): [3.0] * 59 + [60.0],
     ("policy/kl_per_answer", 1): [30.0] * SPANS,
     ("policy/entropy", 0): [2.0] * 10 + [0.3] * 50,
-    ("completions/truncation_fraction", 0): [0.7] * SPANS,
+    ("completions/truncation_fraction", 0): [0.97] * SPANS,
+    ("completions/truncation_fraction", 1): [0.7] * SPANS,
     ("critic/explained_variance", 0): [-0.2] * SPANS,
     ("audit/words_mean", 0): [30.0] * 10 + [200.0] * 50,
 }
@@ -249,6 +250,18 @@ def test_findings_come_in_order_of_importance():
         "policy/clip_fraction",
         "completions/truncation_fraction",
     ]
+
+
+@pytest.mark.parametrize("updates", [2, 6, 24])
+def test_a_short_run_hears_that_nearly_all_of_its_answers_are_cut(updates):
+    run = rows(completions_truncation_fraction=[0.94, 1.0] * (updates // 2))
+    assert bad(run) == ["completions/truncation_fraction"]
+    assert announced(run) == [(2, "completions/truncation_fraction")]
+    assert bad(run[:1]) == []
+
+
+def test_a_short_run_that_begins_with_half_of_its_answers_cut_may_still_learn():
+    assert bad(rows(completions_truncation_fraction=[0.7, 0.6, 0.5, 0.6, 0.4, 0.3])) == []
 
 
 def test_a_metric_is_told_once():

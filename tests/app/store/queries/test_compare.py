@@ -48,6 +48,23 @@ def test_metrics_are_those_of_any_of_the_runs(session):
     assert both == sorted(both)
 
 
+def test_the_mean_of_evaluations_leaves_the_one_before_training_out(tmp_path):
+    store = Store.open(str(tmp_path / "store.db"))
+    monitor = StoreMonitor(store, enter(store, tmp_path))
+    monitor.run_started(info(tmp_path))
+    monitor.evaluation(0, [], {"eval/mean_reward": 0.1})
+    for update in (1, 2):
+        tell(monitor, update)
+        monitor.evaluation(update, [], {"eval/mean_reward": 0.4 + update / 10})
+    monitor.run_finished(outcome(2))
+    with store.read() as session:
+        course = course_of(session, 1, "eval/mean_reward")
+    store.close()
+    assert course is not None
+    assert (course.first, course.lowest, course.recent) == (0, 0.1, 2)
+    assert course.mean == pytest.approx(0.55)
+
+
 def test_the_course_of_a_metric_in_a_few_numbers(session):
     course = course_of(session, 1, "reward/mean")
     assert course is not None
