@@ -17,10 +17,24 @@ Message = dict[str, Any]
 _NOT_PASSED_ON = ("RETROGRAD_TOKEN", "RETROGRAD_STORE")
 
 
+Stamp = tuple[int, int, int]
+"""Of a file: its size in bytes, when it was written (ns), and its inode."""
+
+
+def stamp(path: str) -> Stamp:
+    """Raises OSError."""
+    seen = os.stat(path)
+    return seen.st_size, seen.st_mtime_ns, seen.st_ino
+
+
 @dataclass(frozen=True, slots=True)
 class Partners:
     """A base and an adapter on it, to be talked to in a context of ``ctx`` tokens, with what the
-    run gave its chat template."""
+    run gave its chat template.
+
+    ``stamps`` are what the files were when they were named: a file that was written anew since
+    makes other partners of the same paths.
+    """
 
     model: str
     adapter: str
@@ -29,6 +43,7 @@ class Partners:
     use_gpu: bool = True
     variables: dict[str, Any] = field(default_factory=dict, hash=False)
     merge_system: bool = False
+    stamps: tuple[Stamp, ...] = ()
 
 
 class Answering:

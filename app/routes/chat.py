@@ -148,6 +148,10 @@ async def say(
     try:
         if chat:
             going_on = await chat_of(chat, desk)
+            # The run may be gone by now, or may have gone on and written its adapter anew.
+            partners = await asyncio.to_thread(_partners, store, going_on.run_id)
+            if not going_on.busy:
+                going_on.partners = partners
         else:
             partners = await asyncio.to_thread(_partners, store, run)
             going_on = desk.open(run, partners)

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.chat.process import Partners
+from app.chat.process import Partners, stamp
 from app.routes.left_files import look
 from app.store.models import Artifact, Run
 from app.store.queries.artifacts import artifacts_of
@@ -75,6 +75,10 @@ def partners_of(session: Session, run: Run) -> Partners | str:
         return "its configuration does not say what it was trained on"
     if not Path(model).is_file():
         return "its base model is not there any more"
+    try:
+        stamps = (stamp(model), stamp(found.path))
+    except OSError as error:
+        return f"its files cannot be read ({error.strerror})"
     given = lookup(run.params, "model.template_variables")
     return Partners(
         model=model,
@@ -84,4 +88,5 @@ def partners_of(session: Session, run: Run) -> Partners | str:
         use_gpu=lookup(run.params, "model.device") != "cpu",
         variables=given if isinstance(given, dict) else {},
         merge_system=lookup(run.params, "model.merge_system") is True,
+        stamps=stamps,
     )

@@ -211,3 +211,24 @@ def test_the_way_to_the_chat_stands_on_the_pages_of_a_run_that_has_ended(client,
         assert 'href="/chat?run=1"' in client.get(page, headers=html).text
     assert "/chat?run=2" not in client.get("/runs/2", headers=html).text
     assert isinstance(the_run(store, 1), Run)
+
+
+def test_an_open_conversation_ends_with_its_run_and_takes_what_it_has_written_anew(
+    client, headers, app, store, tiny, tmp_path
+):
+    run = str(enter_talker(store, tmp_path, tiny, ctx=256))
+    chat = say(client, headers, run=run).json()["chat"]
+    events(client, chat)
+    held = app.state.desk.find(chat)
+    before = held.partners
+    copy = tmp_path / "copy"
+    copy.write_bytes((tmp_path / "adapter.gguf").read_bytes())
+    copy.rename(tmp_path / "adapter.gguf")
+    assert say(client, headers, run=run, chat=chat).status_code == 202
+    assert held.partners != before
+    events(client, chat, seen=1)
+    with store.write() as session:
+        session.delete(session.get(Run, int(run)))
+    refused = say(client, headers, run=run, chat=chat)
+    assert refused.status_code == 404
+    assert f"There is no run {run}" in refused.json()["detail"]
