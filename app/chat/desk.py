@@ -101,6 +101,10 @@ class Desk:
         loop = asyncio.get_running_loop()
         loop.call_later(LEFT_SECONDS, self._see_whether_alone, chat)
 
+    def unread(self, chat: Chat) -> None:
+        """Its answers are whole. Where nobody has come to read them soon, the process ends."""
+        asyncio.get_running_loop().call_later(LEFT_SECONDS, self._rest_unless_wanted, chat)
+
     def close(self) -> None:
         """End everything: open streams, and the process."""
         self.closed = True
@@ -112,8 +116,12 @@ class Desk:
         if chat.watched:
             return
         self.stop(chat)
-        others = (one for one in self._chats.values() if one is not chat)
-        if not any(one.watched or one.busy for one in others):
+        self._rest_unless_wanted(chat, stopped=True)
+
+    def _rest_unless_wanted(self, chat: Chat, *, stopped: bool = False) -> None:
+        """``stopped``: the conversation itself wants no answer any more."""
+        ones = (one for one in self._chats.values() if not (stopped and one is chat))
+        if not any(one.watched or one.busy for one in ones):
             self._dismiss()
 
     async def _attend(self, chat: Chat, exchange: Exchange) -> None:
@@ -154,6 +162,7 @@ class Desk:
                     "temperature": draws.temperature,
                     "top_p": draws.top_p,
                     "max_new_tokens": draws.max_new_tokens,
+                    "system": draws.system,
                 }
             )
             while not spoken.over:

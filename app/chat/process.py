@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 Message = dict[str, Any]
@@ -23,7 +24,7 @@ Stamp = tuple[int, int, int]
 
 def stamp(path: str) -> Stamp:
     """Raises OSError."""
-    seen = os.stat(path)
+    seen = Path(path).stat()
     return seen.st_size, seen.st_mtime_ns, seen.st_ino
 
 

@@ -16,13 +16,12 @@ from app.store.status import ENDED
 from trainer.health.resolve import lookup
 
 _MOST = 100
-_USUAL_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Talker:
-    """A run that can be talked to. ``temperature``, ``top_p`` and ``max_new_tokens`` are those that
-    it was trained with, where it sampled."""
+    """A run that can be talked to. ``temperature`` and ``top_p`` are those that it was trained
+    with, where it sampled."""
 
     id: int
     name: str
@@ -31,7 +30,6 @@ class Talker:
     ctx: int
     temperature: float
     top_p: float
-    max_new_tokens: int
 
 
 def talkers(session: Session) -> list[Talker]:
@@ -56,7 +54,6 @@ def talker_of(run: Run) -> Talker:
         ctx=int(lookup(run.params, "training.ctx") or 0),
         temperature=float(sampling.get("temperature", 1.0)),
         top_p=float(sampling.get("top_p", 1.0)),
-        max_new_tokens=int(sampling.get("max_new_tokens", _USUAL_TOKENS)),
     )
 
 
