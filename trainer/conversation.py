@@ -32,7 +32,7 @@ _SHARE_TO_ANSWER = 4
 what was said earlier gives way."""
 
 
-class TooLong(DataError):
+class TooLongError(DataError):
     """A message that leaves no room for an answer; ``fact`` is that alone, without advice."""
 
     def __init__(self, tokens: int, ctx: int) -> None:
@@ -195,7 +195,7 @@ class Conversation:
         if not tokens:
             raise DataError("the message has no tokens, so there is nothing to go on from")
         if len(tokens) >= ctx:
-            raise TooLong(len(tokens), ctx)
+            raise TooLongError(len(tokens), ctx)
         return first, tokens
 
 

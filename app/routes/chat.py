@@ -62,7 +62,8 @@ class ChatView:
 class ChatPage(PageContext):
     """``partner`` is the run that is talked to, among ``partners``; ``refusal`` why one that was
     asked for cannot be. ``draws`` are what the next message is answered with; ``training`` names
-    the runs at work on this machine, which go first; ``draft`` is a message that failed, to mend."""
+    the runs at work on this machine, which go first; ``draft`` is a message that
+    failed, to mend."""
 
     partners: list[Talker]
     partner: Talker | None
