@@ -3,8 +3,8 @@
 One JSON object a line. The first one says with whom (the fields of ``Partners``); what follows are
 questions (``id``, ``voice``, ``messages``, ``text``, ``seed``, ``temperature``, ``top_p``,
 ``max_new_tokens``, ``system``) and requests to ``stop`` the question of an id. Each line of
-its output has a ``kind``: ready, or of a question ``id`` text, done, error; failed where it cannot be
-begun.
+its output has a ``kind``: ready, or of a question ``id`` text, done, error; failed where it cannot
+be begun.
 
 It lives no longer than the server: when its input ends it is gone, whatever it was about.
 """
