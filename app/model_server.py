@@ -6,7 +6,6 @@ opens the other, so both cost the memory of one, and a change of names costs the
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,11 +18,11 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from llama_cpp.server.app import create_app
 from llama_cpp.server.settings import ModelSettings, ServerSettings
+from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.listening import address, listen
+from app.model_requests import CheckedRequests
 from app.server.security.hosts import is_loopback
 from trainer.chat import messages
 from trainer.chat.prompts import open_template
@@ -38,15 +37,6 @@ from trainer.gguf.file import GgufFile
 from trainer.gguf.fitting import check_fits
 
 GRACE_SECONDS = 3
-AS_TRAINED: Mapping[str, float] = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "repeat_penalty": 1.0,
-}
-"""What a request that does not say otherwise is sampled with: the model's own distribution, which
-is also what OpenAI's API takes. The server's own defaults sharpen it, and punish repetition."""
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -70,7 +60,7 @@ class Offer:
 
     @property
     def names(self) -> list[str]:
-        """What the models are called; the first answers to any name that is not known."""
+        """What the models are called; the first answers where a request names none."""
         return [name for name, _, _ in self.models]
 
     @property
@@ -162,40 +152,13 @@ def application(offer: Offer, key: str | None) -> FastAPI:
         app: FastAPI = create_app(server_settings=server, model_settings=_models(offer))
     except ValueError as error:
         raise ModelError(f"{offer.base}: llama.cpp cannot serve it: {error}") from error
-    app.add_middleware(_Defaults)
+    # Innermost: a refusal, too, is read by pages that may read answers.
+    app.user_middleware.append(Middleware(CheckedRequests, names=offer.names, key=key))
     if key is None:
         kinds: list[Any] = [m.cls for m in app.user_middleware]
         del app.user_middleware[kinds.index(CORSMiddleware)]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(_LOOPBACK_NAMES))
     return app
-
-
-class _Defaults:
-    """Fills requests up with `AS_TRAINED`."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        body = _filled(await Request(scope, receive).body())
-        given = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def once() -> Message:
-            # After the body a server is asked only whether the client is still there.
-            return next(given, None) or await receive()
-
-        await self._app(scope, once, send)
-
-
-def _filled(body: bytes) -> bytes:
-    try:
-        request = json.loads(body)
-    except ValueError:
-        return body
-    return json.dumps({**AS_TRAINED, **request}).encode() if isinstance(request, dict) else body
 
 
 def _models(offer: Offer) -> list[ModelSettings]:

@@ -32,6 +32,17 @@ _SHARE_TO_ANSWER = 4
 what was said earlier gives way."""
 
 
+class TooLongError(DataError):
+    """A message that leaves no room for an answer; ``fact`` is that alone, without advice."""
+
+    def __init__(self, tokens: int, ctx: int) -> None:
+        self.fact = (
+            f"the message has {tokens} tokens with what stands around it, and the context of {ctx} "
+            "leaves no room for an answer"
+        )
+        super().__init__(f"{self.fact}: shorten it, or take a larger ctx")
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """A reply, and how many exchanges at the beginning of the conversation were left out before it,
@@ -184,10 +195,7 @@ class Conversation:
         if not tokens:
             raise DataError("the message has no tokens, so there is nothing to go on from")
         if len(tokens) >= ctx:
-            raise DataError(
-                f"the message has {len(tokens)} tokens with what stands around it, and the "
-                f"context of {ctx} leaves no room for an answer: shorten it, or take a larger ctx"
-            )
+            raise TooLongError(len(tokens), ctx)
         return first, tokens
 
 

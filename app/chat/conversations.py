@@ -16,6 +16,8 @@ Phase = Literal["waiting", "loading", "answering", "over"]
 """Of an exchange: others are answered first; the model is read; a voice answers; both have."""
 
 VOICES = ("base", "adapter")
+USUAL_ANSWER = 512
+"""The most tokens of an answer where nobody says otherwise, as with ``retrograd chat``."""
 _ENDINGS = {
     "length": "cut off after {tokens} tokens",
     "context": "cut off: the context of {ctx} tokens is full",
@@ -34,12 +36,13 @@ class ChatError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How answers are drawn; both voices with the same seed."""
+    """How answers are drawn, both voices with the same seed, and the system message before."""
 
     temperature: float
     top_p: float
     seed: int
     max_new_tokens: int
+    system: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -104,6 +104,10 @@ class Desk:
         loop = asyncio.get_running_loop()
         loop.call_later(LEFT_SECONDS, self._see_whether_alone, chat)
 
+    def unread(self, chat: Chat) -> None:
+        """Its answers are whole. Where nobody has come to read them soon, the process ends."""
+        asyncio.get_running_loop().call_later(LEFT_SECONDS, self._rest_unless_wanted, chat)
+
     def close(self) -> None:
         """End everything: open streams, and the process, for whose end it waits."""
         self.closed = True
@@ -117,8 +121,12 @@ class Desk:
         if chat.watched:
             return
         self.stop(chat)
-        others = (one for one in self._chats.values() if one is not chat)
-        if not any(one.watched or one.busy for one in others):
+        self._rest_unless_wanted(chat, stopped=True)
+
+    def _rest_unless_wanted(self, chat: Chat, *, stopped: bool = False) -> None:
+        """``stopped``: the conversation itself wants no answer any more."""
+        ones = (one for one in self._chats.values() if not (stopped and one is chat))
+        if not any(one.watched or one.busy for one in ones):
             self._dismiss()
 
     async def _attend(self, chat: Chat, exchange: Exchange) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from app.store.marks import environment
@@ -34,10 +35,24 @@ _LAST_WORDS = 400
 """So many characters of a line, and of what was written on standard error, are quoted."""
 
 
+Stamp = tuple[int, int, int]
+"""Of a file: its size in bytes, when it was written (ns), and its inode."""
+
+
+def stamp(path: str) -> Stamp:
+    """Raises OSError."""
+    seen = Path(path).stat()
+    return seen.st_size, seen.st_mtime_ns, seen.st_ino
+
+
 @dataclass(frozen=True, slots=True)
 class Partners:
     """A base and an adapter on it, to be talked to in a context of ``ctx`` tokens, with what the
-    run gave its chat template."""
+    run gave its chat template.
+
+    ``stamps`` are what the files were when they were named: a file that was written anew since
+    makes other partners of the same paths.
+    """
 
     model: str
     adapter: str
@@ -46,6 +61,7 @@ class Partners:
     use_gpu: bool = True
     variables: dict[str, Any] = field(default_factory=dict, hash=False)
     merge_system: bool = False
+    stamps: tuple[Stamp, ...] = ()
 
 
 class Answering:

@@ -2,8 +2,9 @@
 
 One JSON object a line. The first one says with whom (the fields of ``Partners``); what follows are
 questions (``id``, ``voice``, ``messages``, ``text``, ``seed``, ``temperature``, ``top_p``,
-``max_new_tokens``) and requests to ``stop`` the question of an id. Each line of its output has a
-``kind``: ready, or of a question ``id`` text, done, error; failed where it cannot be begun.
+``max_new_tokens``, ``system``) and requests to ``stop`` the question of an id. Each line of
+its output has a ``kind``: ready, or of a question ``id`` text, done, error; failed where it cannot
+be begun.
 
 It lives no longer than the server: when its input ends it is gone, whatever it was about.
 """
@@ -21,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from trainer.chat.messages import Message
-from trainer.conversation import Conversation, Partner
+from trainer.conversation import Conversation, Partner, TooLongError
 from trainer.errors import RetrogradError
 from trainer.rollout.answers import SamplingSettings
 
@@ -99,6 +100,7 @@ def _answer(partner: Partner, desk: _Desk, question: Question) -> None:
     conversation = Conversation(
         partner,
         partner.voices[question["voice"]],
+        question["system"],
         messages=[Message(role, content) for role, content in question["messages"]],
     )
     settings = SamplingSettings(
@@ -112,6 +114,11 @@ def _answer(partner: Partner, desk: _Desk, question: Question) -> None:
             on_text=lambda text: _tell(kind="text", id=number, text=text),
             should_stop=lambda: desk.is_stopped(number),
         )
+    except TooLongError as error:
+        # The context is the run's, and nothing that a page could change.
+        advice = "shorten it. A run with a larger ctx has more room"
+        _tell(kind="error", id=number, message=f"{error.fact}: {advice}")
+        return
     except RetrogradError as error:
         _tell(kind="error", id=number, message=str(error))
         return

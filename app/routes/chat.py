@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Form, Header, HTTPException, Query, Request
@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import AfterValidator
 
-from app.chat.conversations import VOICES, Chat, ChatError, Draws, Exchange
+from app.chat.conversations import USUAL_ANSWER, VOICES, Chat, ChatError, Draws, Exchange
 from app.chat.desk import Desk
 from app.chat.process import Partners
 from app.jobs.queue import names_at_work
@@ -62,13 +62,15 @@ class ChatView:
 class ChatPage(PageContext):
     """``partner`` is the run that is talked to, among ``partners``; ``refusal`` why one that was
     asked for cannot be. ``draws`` are what the next message is answered with; ``training`` names
-    the runs at work on this machine, which go first."""
+    the runs at work on this machine, which go first; ``draft`` is a message that
+    failed, to mend."""
 
     partners: list[Talker]
     partner: Talker | None
     chat: ChatView | None
     draws: Draws | None
     refusal: str
+    draft: str
     training: list[str]
     most_letters: int = MOST_LETTERS
     most_tokens: int = MOST_TOKENS
@@ -118,6 +120,8 @@ def chat(
     refusal = "That conversation is not there any more." if chat and open_chat is None else ""
     with store.read() as session:
         partners = talkers(session)
+        if wanted is None and not chat and partners:
+            wanted = partners[0].id
         partner = next((p for p in partners if p.id == wanted), None)
         if wanted is not None and partner is None:
             row = find_run(session, wanted)
@@ -133,6 +137,7 @@ def chat(
         chat=_view(open_chat) if open_chat is not None else None,
         draws=None if partner is None else _next_draws(partner, open_chat),
         refusal=refusal,
+        draft=_draft(open_chat) if open_chat is not None else "",
         training=training,
     )
 
@@ -148,13 +153,19 @@ async def say(
     top_p: Annotated[float, Form(gt=0, le=1)],
     seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)],
     max_new_tokens: Annotated[int, Form(ge=1, le=MOST_TOKENS)],
+    system: Annotated[str, Form(max_length=MOST_LETTERS)] = "",
     chat: Annotated[str, Form(max_length=40)] = "",
 ) -> Response:
     """A page follows the answers as they come; a form gets the page with whole ones."""
-    draws = Draws(temperature, top_p, seed, max_new_tokens)
+    system = system.replace("\r\n", "\n").strip()
+    draws = Draws(temperature, top_p, seed, max_new_tokens, system)
     try:
         if chat:
             going_on = await chat_of(chat, desk)
+            # The run may be gone by now, or may have gone on and written its adapter anew.
+            partners = await asyncio.to_thread(_partners, store, going_on.run_id)
+            if not going_on.busy:
+                going_on.partners = partners
         else:
             partners = await asyncio.to_thread(_partners, store, run)
             going_on = desk.open(run, partners)
@@ -163,6 +174,7 @@ async def say(
     except ChatError as error:
         raise HTTPException(error.status, str(error)) from error
     if not wants_html(request):
+        answers.add_done_callback(lambda _: desk.unread(going_on))
         place = len(going_on.exchanges) - 1
         return JSONResponse({"chat": going_on.id, "exchange": place}, 202)
     await answers
@@ -283,15 +295,22 @@ def _view(chat: Chat) -> ChatView:
     return ChatView(chat.id, exchanges, chat.busy)
 
 
+def _draft(chat: Chat) -> str:
+    last = chat.exchanges[-1] if chat.exchanges else None
+    failed = last is not None and all(spoken.failed for spoken in last.answers)
+    return last.question if last is not None and failed else ""
+
+
 def _shown(text: str) -> str:
     return neutralise(text, keep_newlines=True)
 
 
 def _next_draws(partner: Talker, chat: Chat | None) -> Draws:
-    """As for the last message, with the next seed; else as the run sampled."""
+    """As for the last message, with the next seed; else at the temperature of the run."""
     if chat is not None and chat.exchanges:
         last = chat.exchanges[-1].draws
         seed = (last.seed + 1) % (LARGEST_SEED + 1)
-        return Draws(last.temperature, last.top_p, seed, last.max_new_tokens)
-    tokens = min(partner.max_new_tokens, MOST_TOKENS)
+        return replace(last, seed=seed)
+    # The run's own limit is its training's, and cuts a conversation short.
+    tokens = min(USUAL_ANSWER, partner.ctx or USUAL_ANSWER)
     return Draws(partner.temperature, partner.top_p, secrets.randbelow(_FRESH_SEEDS), tokens)

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.chat.process import Partners
+from app.chat.process import Partners, stamp
 from app.routes.left_files import look
 from app.store.models import Artifact, Run
 from app.store.queries.artifacts import artifacts_of
@@ -16,13 +16,12 @@ from app.store.status import ENDED
 from trainer.health.resolve import lookup
 
 _MOST = 100
-_USUAL_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Talker:
-    """A run that can be talked to. ``temperature``, ``top_p`` and ``max_new_tokens`` are those that
-    it was trained with, where it sampled."""
+    """A run that can be talked to. ``temperature`` and ``top_p`` are those that it was trained
+    with, where it sampled."""
 
     id: int
     name: str
@@ -31,7 +30,6 @@ class Talker:
     ctx: int
     temperature: float
     top_p: float
-    max_new_tokens: int
 
 
 def talkers(session: Session) -> list[Talker]:
@@ -56,7 +54,6 @@ def talker_of(run: Run) -> Talker:
         ctx=int(lookup(run.params, "training.ctx") or 0),
         temperature=float(sampling.get("temperature", 1.0)),
         top_p=float(sampling.get("top_p", 1.0)),
-        max_new_tokens=int(sampling.get("max_new_tokens", _USUAL_TOKENS)),
     )
 
 
@@ -75,6 +72,10 @@ def partners_of(session: Session, run: Run) -> Partners | str:
         return "its configuration does not say what it was trained on"
     if not Path(model).is_file():
         return "its base model is not there any more"
+    try:
+        stamps = (stamp(model), stamp(found.path))
+    except OSError as error:
+        return f"its files cannot be read ({error.strerror})"
     given = lookup(run.params, "model.template_variables")
     return Partners(
         model=model,
@@ -84,4 +85,5 @@ def partners_of(session: Session, run: Run) -> Partners | str:
         use_gpu=lookup(run.params, "model.device") != "cpu",
         variables=given if isinstance(given, dict) else {},
         merge_system=lookup(run.params, "model.merge_system") is True,
+        stamps=stamps,
     )

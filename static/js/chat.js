@@ -13,6 +13,7 @@ const message = document.getElementById("message");
 const VOICES = ["Base", "With the adapter"];
 
 let stream = null;
+let asked = "";  // what was sent from here last, to be mended where it fails
 
 const field = (name) => form.elements.namedItem(name);
 
@@ -79,6 +80,9 @@ const HAPPENS = {
   over(data) {
     busy(false);
     const answers = article(data.exchange).querySelectorAll(".voice");
+    const failed = [...answers].every((one) => one.querySelector(".after.failed"));
+    if (failed && !message.value) message.value = asked;
+    asked = "";
     const words = [...answers].map((one, place) => {
       const note = one.querySelector(".after").textContent;
       return `${VOICES[place]}: ${one.querySelector(".words").textContent} ${note && `(${note})`}`.trim();
@@ -122,6 +126,7 @@ async function ask() {
     state.textContent = said.detail;
     return;
   }
+  asked = message.value;
   message.value = "";
   const seed = field("seed");
   seed.value = (Number(seed.value) + 1) % (Number(seed.max) + 1);
@@ -159,5 +164,12 @@ stop.addEventListener("click", () => {
   message.focus();
 });
 
+const choose = document.getElementById("choose");
+if (choose) {
+  choose.querySelector("button").hidden = true;
+  choose.elements.namedItem("run").addEventListener("change", () => choose.requestSubmit());
+}
+
 document.getElementById("plain").hidden = true;
+document.getElementById("message-keys").hidden = false;
 if (field("chat").value) follow(field("chat").value);

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-
 import pytest
 
-from app.model_server import _Defaults, offer_of_files, offer_of_run, opened
+from app.model_server import offer_of_files, offer_of_run, opened
 from trainer.config import load_config
 from trainer.errors import ConfigError, ModelError
 
@@ -116,38 +113,3 @@ def test_other_machines_are_served_with_a_key_only(tiny):
             opened(offer, host=host, port=0, key=None),
         ):
             pass
-
-
-@pytest.mark.parametrize(
-    ("sent", "passed"),
-    [
-        (b'{"top_p": 0.5}', {"top_p": 0.5, "temperature": 1.0, "top_k": 0, "repeat_penalty": 1.0}),
-        (b'{"temperature": null}', {"temperature": None, "min_p": 0.0}),
-        (b"[1]", None),
-        (b"{", None),
-        (b"", None),
-    ],
-)
-def test_what_a_request_leaves_open_is_as_in_training(sent, passed):
-    """A body may come in parts; one that is no object is left to the server to refuse."""
-    got = []
-
-    async def inner(scope, receive, send):
-        got.append((await receive())["body"])
-        assert (await receive())["type"] == "http.disconnect"
-
-    parts = [
-        {"type": "http.request", "body": sent[:3], "more_body": True},
-        {"type": "http.request", "body": sent[3:], "more_body": False},
-        {"type": "http.disconnect"},
-    ]
-
-    async def receive():
-        return parts.pop(0)
-
-    scope = {"type": "http", "method": "POST", "headers": [], "path": "/v1/chat/completions"}
-    asyncio.run(_Defaults(inner)(scope, receive, None))
-    if passed is None:
-        assert got == [sent]
-    else:
-        assert passed.items() <= json.loads(got[0]).items()

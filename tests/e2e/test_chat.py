@@ -38,7 +38,7 @@ def command_of(process: psutil.Process) -> str:
 def ask(page, words, **controls):
     for label, value in controls.items():
         page.get_by_label(label).fill(value)
-    page.get_by_label("Message").fill(words)
+    page.get_by_label("Message", exact=True).fill(words)
     page.keyboard.press("Enter")
 
 
@@ -62,7 +62,7 @@ def test_base_and_adapter_answer_side_by_side_by_keyboard_alone(server, tab, fin
         expect(column(page, voice).locator(".words")).to_have_text(re.compile(r"\S"))
     expect(page.get_by_role("status").last).to_contain_text(re.compile("Base: .*With the adapter:"))
     expect(page.get_by_label("seed")).to_have_value("6")
-    expect(page.get_by_label("Message")).to_be_empty()
+    expect(page.get_by_label("Message", exact=True)).to_be_empty()
     first = [column(page, v).inner_text() for v in ("base", "adapter")]
 
     ask(page, "And 1?")
@@ -143,7 +143,7 @@ def test_two_pages_wait_for_each_other(server, tab, endless_talker, finished_run
 def test_without_scripts_the_page_comes_back_with_both_answers(server, tab, finished_run):
     page = tab(server, java_script_enabled=False).page
     page.goto(f"/chat?run={finished_run}")
-    page.get_by_label("Message").fill(QUESTION)
+    page.get_by_label("Message", exact=True).fill(QUESTION)
     page.get_by_role("button", name="Send").click()
     page.wait_for_url("**/chat?chat=*")
     for voice in ("base", "adapter"):
@@ -160,3 +160,19 @@ def test_the_form_of_a_stranger_is_refused(server, tab, finished_run):
     with page.expect_response("**/chat") as answer:
         page.get_by_role("button").click()
     assert answer.value.status == 403
+
+
+def test_a_message_that_failed_is_in_the_box_again_and_choosing_another_run_goes_to_it(
+    server, tab, finished_run, endless_talker
+):
+    watch = tab(server)
+    page = watch.page
+    page.goto(f"/chat?run={finished_run}")
+    words = "7 " * 600
+    ask(page, words)
+    expect(column(page, "adapter").locator(".after")).to_contain_text("shorten it. A run with")
+    expect(page.get_by_label("Message", exact=True)).to_have_value(words)
+    page.locator("#run").select_option(str(endless_talker))
+    page.wait_for_url(f"**/chat?run={endless_talker}")
+    expect(page.locator(".exchange")).to_have_count(0)
+    watch.assert_clean()

@@ -15,7 +15,7 @@ from app.chat import desk as desks
 from app.chat import process
 from app.chat.conversations import ChatError, Draws
 from app.chat.desk import Desk
-from app.chat.process import Partners
+from app.chat.process import Partners, stamp
 
 QUESTION = "Add 2 and 3."
 SHORT = Draws(1.0, 1.0, 5, 24)
@@ -265,3 +265,27 @@ def test_what_is_stopped_while_its_process_starts_leaves_none(short, monkeypatch
         return chat.exchanges[0].answers
 
     assert [a.note for a in at_a_desk(drive)] == ["stopped"] * 2
+
+
+def test_an_adapter_that_was_written_anew_is_read_anew(tiny, tmp_path):
+    """As a run does that goes on: other numbers under the same name."""
+    path = tmp_path / "adapter.gguf"
+
+    def partners(size):
+        write_random_adapter(path, tiny, size=size)
+        stamps = (stamp(str(tiny)), stamp(str(path)))
+        return Partners(str(tiny), str(path), 256, use_gpu=False, stamps=stamps)
+
+    async def drive(desk):
+        said = []
+        for size in (0.05, 0.1):
+            chat = desk.open(1, partners(size))
+            await desk.ask(chat, QUESTION, SHORT)
+            said.append(
+                (chat.exchanges[0].answers[1].text, sampled(tiny, QUESTION, 5, adapter=path))
+            )
+        return said
+
+    said = at_a_desk(drive)
+    assert [ours for ours, _ in said] == [theirs for _, theirs in said]
+    assert said[0] != said[1]

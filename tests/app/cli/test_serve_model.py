@@ -124,6 +124,26 @@ def streamed(client, model, question):
     return [delta["content"] for delta in deltas if delta.get("content")]
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ('{"model": "base", ', 400),
+        ('{"messages": ' + "[" * 5000 + "]" * 5000 + "}", 400),
+        ('{"model": "gpt", "messages": [{"role": "user", "content": "x"}]}', 404),
+        ('{"logprobs": true, "messages": [{"role": "user", "content": "x"}]}', 400),
+        ('{"n": 3, "messages": [{"role": "user", "content": "x"}]}', 400),
+    ],
+)
+def test_what_it_cannot_do_is_refused_as_openais_api_does(served, body, status):
+    reply = served.post("/chat/completions", content=body)
+    assert reply.status_code == status
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_nulls_count_as_left_out(served):
+    assert content(ask(served, "base", "2 + 2 =", top_k=None, stop=None, n=None))
+
+
 def test_an_answer_may_be_streamed(served):
     for name in ("base", "adapter"):
         pieces = streamed(served, name, QUESTIONS[0])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ from talking import enter_talker, sampled
 from told_runs import enter, the_run
 from web import page_headers, served
 
+from app.chat import desk as desks
 from app.settings import ServerSettings
 from app.store.alive import HERE
 from app.store.database import Store
@@ -241,3 +243,62 @@ def test_the_stream_ends_soon_after_the_logout(store, quiet):
             told = [line for line in lines if line.startswith("event: ")]
             assert time.monotonic() - start < 5
         assert ("event: over" in told) is quiet
+
+
+def test_an_open_conversation_ends_with_its_run_and_takes_what_it_has_written_anew(
+    client, headers, app, store, tiny, tmp_path
+):
+    run = str(enter_talker(store, tmp_path, tiny, ctx=256))
+    chat = say(client, headers, run=run).json()["chat"]
+    events(client, chat)
+    held = app.state.desk.find(chat)
+    before = held.partners
+    # As recorded, in another file.
+    copy = Path(shutil.copy2(tmp_path / "adapter.gguf", tmp_path / "copy"))
+    copy.rename(tmp_path / "adapter.gguf")
+    assert say(client, headers, run=run, chat=chat).status_code == 202
+    assert held.partners != before
+    events(client, chat, seen=1)
+    with store.write() as session:
+        session.delete(session.get(Run, int(run)))
+    refused = say(client, headers, run=run, chat=chat)
+    assert refused.status_code == 404
+    assert f"There is no run {run}" in refused.json()["detail"]
+
+
+def test_the_page_begins_with_the_newest_run_and_a_limit_that_fits_its_context(client):
+    twin = client.get("/chat.json").json()
+    assert twin["partner"]["id"] == twin["partners"][0]["id"]
+    assert twin["draws"]["max_new_tokens"] == 256
+
+
+def test_a_message_that_is_too_long_is_refused_in_words_of_the_page_and_put_back(client, headers):
+    html = {"accept": "text/html", **headers}
+    words = "\n" + "7 " * 600 + "<b>"
+    place = client.post("/chat", data=FORM | {"run": "1", "message": words}, headers=html)
+    twin = client.get(place.headers["location"].replace("/chat?", "/chat.json?")).json()
+    [note, _] = [answer["note"] for answer in twin["chat"]["exchanges"][0]["answers"]]
+    assert note.endswith("no room for an answer: shorten it. A run with a larger ctx has more room")
+    assert twin["draft"] == words
+    page = client.get(place.headers["location"], headers={"accept": "text/html"}).text
+    assert "7 &lt;b&gt;</textarea>" in page
+
+
+def test_a_system_message_is_read_before_the_conversation(client, headers, tiny):
+    answered = [
+        answers(events(client, say(client, headers, system=text).json()["chat"]))
+        for text in ("", "Say 9.")
+    ]
+    assert answered[0][0] == sampled(tiny, FORM["message"], 5)
+    assert answered[0] != answered[1]
+
+
+def test_the_process_ends_where_nobody_reads_its_answers(client, headers, app, monkeypatch):
+    monkeypatch.setattr(desks, "LEFT_SECONDS", 0.1)
+    chat = say(client, headers).json()["chat"]
+    deadline = time.monotonic() + 60
+    held = app.state.desk.find(chat)
+    while held.busy or app.state.desk.worker() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert held.exchanges[0].answers[1].text

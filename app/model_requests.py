@@ -1,0 +1,139 @@
+"""What is asked of the model server, seen through before llama-cpp-python's own server reads it.
+
+It would answer what it cannot read with a bare 500, and pass over some of what it does not do. What
+it does not offer is refused here, in the form of OpenAI's API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from secrets import compare_digest
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+AS_TRAINED: Mapping[str, float] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repeat_penalty": 1.0,
+}
+"""What a request that does not say otherwise is sampled with: the model's own distribution, which
+is also what OpenAI's API takes. The server's own defaults sharpen it, and punish repetition."""
+_DEEPEST = 64
+"""Brackets within brackets: the server's own readers go down by recursion."""
+
+
+class RefusedError(Exception):
+    """A request that is not answered; ``param`` is the key in it that is the reason."""
+
+    def __init__(
+        self, message: str, param: str | None = None, status: int = 400, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.param, self.status, self.code = param, status, code
+
+    def answer(self) -> JSONResponse:
+        error = {
+            "message": str(self),
+            "type": "invalid_request_error",
+            "param": self.param,
+            "code": self.code,
+        }
+        return JSONResponse({"error": error}, self.status)
+
+
+class CheckedRequests:
+    """Refuses what the server behind it cannot do, and fills requests up with `AS_TRAINED`.
+
+    ``names`` are those of the models. Who does not bring ``key`` is left to the server to refuse.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str], key: str | None) -> None:
+        self._app, self._names, self._key = app, names, key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or not self._admits(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = filled(await Request(scope, receive).body(), self._names)
+        except RefusedError as refused:
+            await refused.answer()(scope, receive, send)
+            return
+        given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def once() -> Message:
+            # After the body a server is asked only whether the client is still there.
+            return next(given, None) or await receive()
+
+        await self._app(scope, once, send)
+
+    def _admits(self, scope: Scope) -> bool:
+        brought = Headers(scope=scope).get("authorization", "")
+        return self._key is None or compare_digest(brought.encode(), f"Bearer {self._key}".encode())
+
+
+def filled(body: bytes, names: Sequence[str]) -> bytes:
+    """The request as the server behind gets it: without keys that are null, which say nothing, and
+    with what is left open. Raises RefusedError."""
+    if not body:
+        return body
+    try:
+        request = json.loads(body)
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:
+        raise RefusedError(f"The request is not JSON: {error}.") from error
+    if _is_deeper(request, _DEEPEST):
+        raise _too_deep()
+    if not isinstance(request, dict):
+        raise RefusedError("The request has to be a JSON object.")
+    said = {key: value for key, value in request.items() if value is not None}
+    _check(said, names)
+    return json.dumps({**AS_TRAINED, **said}).encode()
+
+
+def _too_deep() -> RefusedError:
+    return RefusedError(f"The request has more than {_DEEPEST} brackets within each other.")
+
+
+def _is_deeper(value: object, most: int) -> bool:
+    level: list[object] = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _check(said: Mapping[str, Any], names: Sequence[str]) -> None:
+    model = said.get("model")
+    if isinstance(model, str) and model not in names:
+        there = " and ".join(f"`{name}`" for name in names)
+        raise RefusedError(
+            f"The model {json.dumps(model)} is not here. What is served: {there}.",
+            "model",
+            404,
+            "model_not_found",
+        )
+    for key in ("logprobs", "top_logprobs"):
+        if said.get(key, False) is not False:
+            raise RefusedError(f"Log-probabilities are not offered: leave `{key}` out.", key)
+    for key in ("n", "best_of"):
+        if said.get(key, 1) != 1:
+            raise RefusedError(
+                f"A request gets one answer: leave `{key}` out, and ask as often as you want "
+                "answers.",
+                key,
+            )
