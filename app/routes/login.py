@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,6 +13,7 @@ from fastapi.responses import RedirectResponse, Response
 from app.server.pages import PageContext, render
 from app.server.security.access import (
     SESSION_SECONDS,
+    WRONG_SECONDS,
     Access,
     cookie_name,
 )
@@ -58,6 +60,7 @@ async def log_in(
     if not access.needed:
         return RedirectResponse(came_for, 303)
     if not access.is_token(token.strip()):
+        await asyncio.sleep(WRONG_SECONDS)
         return render(request, "login.html", LoginPage(came_for=came_for, refused=True), 401)
     access.close_session(request.state.session)
     answer = RedirectResponse(came_for, 303)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -21,6 +22,9 @@ from trainer.errors import ConfigError
 LEAST_CHARACTERS = 22
 """Of a token: as many as 128 random bits take in base64."""
 _LEAST_DIFFERENT = 8
+WRONG_SECONDS = 1.0
+"""How long the answer to a wrong token waits. The right one is answered at once, whoever tries
+beside it, so that nobody can lock out others."""
 SESSION_SECONDS = 7 * 24 * 3600
 _SESSIONS = 1000
 
@@ -29,8 +33,9 @@ class Access:
     """Lives in memory alone: a server that starts again asks everybody to log in again, and
     neither the key nor a session's name is written anywhere.
 
-    Tokens are looked at as they come, right and wrong ones, however many were wrong before. What
-    keeps strangers out is that a token is too long to be found by trying (`refuse_short`).
+    Tokens are looked at as they come, right and wrong ones, however many were wrong before; only
+    the answer to a wrong one waits. What keeps strangers out is that a token is too long to be
+    found by trying (`refuse_short`).
     """
 
     def __init__(self, token: SecretStr | None, clock: Callable[[], float] = time.time) -> None:
@@ -112,6 +117,8 @@ class LoginRequired:
             return
         request = Request(scope)
         refusal = self._admit(request)
+        if refusal is not None and "authorization" in request.headers:
+            await asyncio.sleep(WRONG_SECONDS)
         await (refusal or self.app)(scope, receive, send)
 
     def _admit(self, request: Request) -> Response | None:
