@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import os
 import pty
 import re
@@ -11,6 +12,8 @@ import time
 
 import pytest
 
+from app.chat.conversations import USUAL_ANSWER
+from app.cli.chat import chat
 from trainer.conversation import Partner
 from trainer.rollout.answers import SamplingSettings
 from trainer.rollout.engine import RolloutEngine
@@ -324,3 +327,8 @@ def test_smollm2_and_gemma_are_talked_to(retrograd, smollm2, gemma3):
     done = retrograd("chat", gemma3, *options, input=text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_an_answer_has_as_many_tokens_as_on_the_page():
+    parameters = inspect.signature(chat).parameters
+    assert parameters["max_new_tokens"].default == USUAL_ANSWER
