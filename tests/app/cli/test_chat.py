@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import os
 import pty
 import re
@@ -12,6 +13,8 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from app.chat.conversations import USUAL_ANSWER
+from app.cli.chat import chat
 from app.cli.main import app
 from trainer.conversation import Partner
 from trainer.rollout.answers import SamplingSettings
@@ -349,3 +352,8 @@ def test_a_temperature_that_nothing_can_be_drawn_at_is_refused(command, temperat
     done = CliRunner().invoke(app, [command, "model.gguf", "--temperature", temperature])
     assert done.exit_code == 2
     assert "neither 0" in done.output
+
+
+def test_an_answer_has_as_many_tokens_as_on_the_page():
+    parameters = inspect.signature(chat).parameters
+    assert parameters["max_new_tokens"].default == USUAL_ANSWER

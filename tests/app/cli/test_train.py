@@ -338,7 +338,7 @@ def test_a_run_is_followed_in_tensorboard_over_a_stop(retrograd, run, tmp_path):
     assert done.returncode == 130, done.stderr
     folder = tmp_path / "board/sums_one"
     assert f"TensorBoard reads this run in {folder}.\n" in done.stderr
-    assert "  tensorboard: tensorboard --logdir board/sums_one\n" in done.stderr
+    assert "  tensorboard: tensorboard --logdir board/sums_one" in done.stderr
     again = f"retrograd train {config} --resume --name sums/one"
     assert f"  go on: {again}\n" in done.stderr
     (tmp_path / "reward.py").write_text(REWARD)
