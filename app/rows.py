@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,7 +15,7 @@ from app.text import folded
 _GAP = "  "
 
 
-def prose(words: str, stream: TextIO) -> str:
+def prose(words: str, stream: IO[str]) -> str:
     """``words`` broken at spaces to the width of ``stream`` if that is a terminal; as they are for
     any other reader, who searches lines."""
     console = Console(file=stream)
