@@ -136,7 +136,7 @@ def test_a_merged_model_stands_with_the_adapter_that_was_kept(history, info, tmp
 def test_where_merging_failed_the_adapter_is_what_can_be_used(history, info):
     history.info = dataclasses.replace(info, params={"output": {"kind": "model"}})
     outcome = Outcome("failed", 24, None, "no room", adapter="runs/m.adapter.gguf")
-    assert summary_rows(history, outcome, None)[1:] == [
+    assert summary_rows(history, outcome, Leads())[1:] == [
         ("model", "none was written; the adapter is whole"),
         ("adapter", "runs/m.adapter.gguf"),
         ("use it", "llama-cli -m models/base.gguf --lora runs/m.adapter.gguf"),
