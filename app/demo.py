@@ -109,9 +109,18 @@ What to try next:
                            {command} reward test {config}
   change how it learns     edit {shown_path(demo.config)}, then
                            {command} train {config}
-  talk to both models      {command} chat {config} --compare
-  measure what it learnt   {command} bench {config}
-  train a real model       {command} fetch smollm2-135m --to models
+{_uses(demo, command) if adapter else ""}  train a real model       {command} fetch smollm2-135m --to models
+"""
+
+
+def _uses(demo: Demo, command: str) -> str:
+    """What the copied adapter is good for; the example's own output lies elsewhere."""
+    config, model, adapter = (
+        shlex.quote(shown_path(path))
+        for path in (demo.config, demo.folder / "tiny" / "tiny.gguf", demo.adapter)
+    )
+    return f"""  talk to both models      {command} chat {model} --adapter {adapter} --compare
+  measure what it learnt   {command} bench {config} --adapter {adapter}
 """
 
 
