@@ -102,6 +102,7 @@ def next_steps(demo: Demo, url: str, adapter: Path | None) -> str:
     reward = shown_path(demo.folder / "smoke_rl_reward.py")
     command = shlex.quote(_command())
     result = f"\nadapter: {shown_path(adapter)}\n" if adapter else ""
+    uses = _uses(demo, command) if adapter else ""
     return f"""{result}
 What to try next:
   read every answer        {url}/trajectories
@@ -109,7 +110,7 @@ What to try next:
                            {command} reward test {config}
   change how it learns     edit {shown_path(demo.config)}, then
                            {command} train {config}
-{_uses(demo, command) if adapter else ""}  train a real model       {command} fetch smollm2-135m --to models
+{uses}  train a real model       {command} fetch smollm2-135m --to models
 """
 
 
