@@ -102,6 +102,7 @@ def next_steps(demo: Demo, url: str, adapter: Path | None) -> str:
     reward = shown_path(demo.folder / "smoke_rl_reward.py")
     command = shlex.quote(_command())
     result = f"\nadapter: {shown_path(adapter)}\n" if adapter else ""
+    uses = _uses(demo, command) if adapter else ""
     return f"""{result}
 What to try next:
   read every answer        {url}/trajectories
@@ -109,9 +110,18 @@ What to try next:
                            {command} reward test {config}
   change how it learns     edit {shown_path(demo.config)}, then
                            {command} train {config}
-  talk to both models      {command} chat {config} --compare
-  measure what it learnt   {command} bench {config}
-  train a real model       {command} fetch smollm2-135m --to models
+{uses}  train a real model       {command} fetch smollm2-135m --to models
+"""
+
+
+def _uses(demo: Demo, command: str) -> str:
+    """What the copied adapter is good for; the example's own output lies elsewhere."""
+    config, model, adapter = (
+        shlex.quote(shown_path(path))
+        for path in (demo.config, demo.folder / "tiny" / "tiny.gguf", demo.adapter)
+    )
+    return f"""  talk to both models      {command} chat {model} --adapter {adapter} --compare
+  measure what it learnt   {command} bench {config} --adapter {adapter}
 """
 
 

@@ -144,6 +144,13 @@ def test_commands_to_try_can_be_copied_into_a_shell(tmp_path, monkeypatch):
     ]
     config = "my first; $run/smoke_tiny_grpo.toml"
     assert commands == [["retrograd", "reward", "test", config], ["retrograd", "train", config]]
+    uses = shlex.split(next_steps(demo, "http://x/runs/1", demo.adapter))
+    adapter = ["--adapter", "my first; $run/adapter.gguf"]
+    for at, words in (
+        (uses.index("chat"), ["chat", "my first; $run/tiny/tiny.gguf", *adapter, "--compare"]),
+        (uses.index("bench"), ["bench", config, *adapter]),
+    ):
+        assert uses[at : at + len(words)] == words
 
 
 @pytest.mark.full
