@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -132,8 +133,7 @@ def main() -> None:
         cost = {"on_thread": 0.0, "beside": 0.0}
     else:
         store = Store.open(str(Path(sys.argv[2]) / "cost.db"))
-        run_id = register(store, config)
-        timed = Timed(StoreMonitor(store, run_id), updates)
+        timed = Timed(StoreMonitor(store, partial(register, store, config)), updates)
         outcome = run(config, CompositeMonitor([updates, timed]))
         store.close()
         cost = {"on_thread": timed.on_thread, "beside": timed.beside}

@@ -136,7 +136,7 @@ def test_a_program_is_shown_its_lines_too(judge_test, tmp_path):
     assert done.returncode == 0, done.stderr
     assert '→ {"prompt": "?"' in done.stdout
     assert '← {"scores": [' in done.stdout
-    assert "1.00 in the mean of 1 groups" in done.stdout
+    assert "1.00 in the mean of 1 group" in done.stdout
 
 
 def test_labels_that_rank_nothing_are_pointed_out(judge_test, serve):

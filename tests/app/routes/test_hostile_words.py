@@ -22,7 +22,7 @@ from app.store.database import Store
 from app.web import create_app
 
 PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-STREAMS = ("/live", "/runs/{run_id:id}/live")
+STREAMS = ("/live", "/runs/{run_id:id}/live", "/chat/{chat_id}/events")
 """They do not end; their twins have what they say."""
 STATES = {
     "/runs/new": ["clone=1"],
@@ -45,7 +45,7 @@ NEEDED = tuple(
     f"/runs/{{run_id:id}}/metrics/{name}" for name in ("table", "table.json", "data", "data.csv")
 )
 """These have no state without a query."""
-WORDLESS = ("/runs/new", "/compare?run=1&run=99")
+WORDLESS = ("/runs/new", "/compare?run=1&run=99", "/chat")
 """Addresses whose pages need not show any word of a run."""
 EXPORTS = ("metrics.csv", "metrics.jsonl", "records.jsonl")
 

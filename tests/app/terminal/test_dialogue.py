@@ -51,7 +51,9 @@ def test_every_speaker_answers_with_the_same_seed_and_the_next_one_is_one_more(
     talk = dialogue("base", "adapter")
     talk.run(iter([QUESTION]))
     answer = sampled(tiny, QUESTION, 5)
-    assert capsys.readouterr().out == f"base\n{answer}\nadapter\n{answer}\n"
+    out, err = capsys.readouterr()
+    assert out == 2 * f"{answer}\n"
+    assert err.index("base") < err.index("adapter"), "whose answer it is is told beside them"
     assert talk.seed == 6
     talk.seed = LARGEST_SEED
     talk.run(iter([QUESTION]))
