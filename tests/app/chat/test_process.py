@@ -34,7 +34,7 @@ def test_it_answers_what_it_is_asked_and_ends_with_its_input(tiny, tmp_path):
     answering, following = told(Partners(str(tiny), str(adapter), 256, use_gpu=False))
     with closing(answering):
         assert following() == {"kind": "ready"}
-        how = {"seed": 5, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": 4}
+        how = {"seed": 5, "temperature": 0.0, "top_p": 1.0, "max_new_tokens": 4, "system": ""}
         answering.send({"id": 7, "voice": 1, "messages": [], "text": "Add 2 and 3."} | how)
         while (message := following())["kind"] == "text":
             assert message["id"] == 7

@@ -25,7 +25,7 @@ class Worker:
     def ask(self, number, **changes):
         usual = {
             "id": number, "voice": 0, "messages": [], "text": QUESTION, "seed": 5,
-            "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 24,
+            "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 24, "system": "",
         }  # fmt: skip
         self.write(usual | changes)
 

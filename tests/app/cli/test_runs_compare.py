@@ -74,7 +74,7 @@ def test_another_metric_may_be_asked_for(compare):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "Name two runs or more"),
+        ([], "Missing argument"),
         (["1"], "Name two runs or more"),
         (["3", "fast"], "Name two runs or more"),
         (["1", "99"], "There is no run 99 in"),

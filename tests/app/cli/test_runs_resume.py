@@ -50,8 +50,8 @@ def test_a_killed_run_of_a_terminal_leaves_no_program_and_is_resumed_there(
         assert session.scalars(told.order_by(Update.id)).all() == list(range(1, 10))
 
 
-def test_what_is_over_is_not_resumed(desk, retrograd):
+def test_a_draft_is_no_run_to_go_on_with(desk, retrograd):
     run_id = desk.jobs.create("[run]")
     done = retrograd("runs", "resume", str(run_id), "--store", desk.jobs.store.place)
-    assert done.returncode == 1
-    assert f"Run {run_id} cannot be resumed, because it is draft." in done.stderr
+    assert done.returncode == 2
+    assert f"There is no run {run_id} in " in done.stderr

@@ -250,9 +250,12 @@ def test_a_bad_metric_is_told_once_and_stands_in_the_outcome(model, tmp_path, ba
 
 @BASES
 def test_a_run_without_fault_has_no_findings(model, tmp_path, base):
+    """Apart from the cut answers of a model that has never learnt to end one."""
     name = base["run.algorithm"]
     recorder = train(
         tmp_path, model, rewards([0.0, 1.0, 0.0, 2.0]), {f"{name}.updates": 3}, base=base
     )
-    assert recorder.outcome.findings == []
-    assert not recorder.messages("health")
+    cut = "completions/truncation_fraction"
+    assert [f.metric for f in recorder.outcome.findings] in ([], [cut])
+    told = [e.data["metric"] for e in recorder.events if e.code == "health"]
+    assert set(told) <= {cut}
