@@ -284,6 +284,7 @@ def test_ctrl_c_stops_the_answer_and_the_second_one_at_the_prompt_leaves(termina
     person.until(r"\(stopped\)[^>]*> ")
     person.type("/seed 4\r")
     person.until(r"/seed 4\r?\n[^>]*> ")
+    time.sleep(0.5)  # the prompt is there a moment before readline hears of signals
     person.type("\x03")
     assert person.status() == 130
     assert "Traceback" not in person.shown
