@@ -18,6 +18,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from random_models import ARCHITECTURES, RandomModel, write_random_model  # noqa: E402
 
+LONG_FILES_FIRST = ("e2e", "docs", "app")
+"""Folders whose files take minutes: begun last, one of them would keep one process while the other
+has nothing to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = {folder: place for place, folder in enumerate(LONG_FILES_FIRST)}
+    items.sort(key=lambda item: folders.get(item.path.relative_to(ROOT / "tests").parts[0], 9))
+
 
 @pytest.fixture(scope="session")
 def root() -> Path:

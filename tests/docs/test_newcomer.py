@@ -24,6 +24,7 @@ from trainer.run import run
 
 QUICKSTART = "docs/quickstart.md"
 TEN_MINUTES = 600
+LONG = ("docs/checkpoints.md", "docs/operations.md")
 TRAINED = ("docs/health.md", "docs/observing.md")
 """Pages that read what a run has left."""
 WALKED = sorted({b.page for b in ALL if b.verb == "runs"} - {QUICKSTART, "README.md"})
@@ -176,7 +177,10 @@ def left_by_a_run(tmp_path_factory, tiny):
     return folder / "runs" / "sums"
 
 
-@pytest.mark.parametrize("page", WALKED)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.full) if p in LONG else p for p in WALKED],
+)
 def test_what_a_page_runs_works_where_its_files_are(page, folder, environment, tiny, request):
     furnished(folder, tiny)
     if page in TRAINED:
