@@ -139,10 +139,12 @@ def folder_for(directory: Path, info: RunInfo) -> tuple[Path, str]:
         _claim(found, info)
         return found, f", where it goes on after update {info.resumed_from_update}"
     name = folder_name(info.name)
+    # Here, and not with the run's own folder: a link to nowhere "exists" under every number.
+    directory.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         folder = directory / (name if number == 1 else f"{name}-{number}")
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir()
         except FileExistsError:
             continue
         _claim(folder, info)

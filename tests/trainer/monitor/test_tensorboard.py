@@ -156,6 +156,12 @@ def test_a_directory_that_cannot_be_written_ends_the_run_before_it_begins(tmp_pa
         monitor.run_started(info)
 
 
+def test_a_link_to_nowhere_ends_the_run_before_it_begins(tmp_path, info):
+    (tmp_path / "board").symlink_to(tmp_path / "no" / "such")
+    with pytest.raises(ConfigError, match="cannot be written for TensorBoard"):
+        TensorBoardMonitor(tmp_path / "board").run_started(info)
+
+
 def test_what_cannot_be_written_later_is_lost_and_nothing_else(tmp_path, info, monkeypatch):
     monitor = TensorBoardMonitor(tmp_path)
     every = CompositeMonitor([monitor])
