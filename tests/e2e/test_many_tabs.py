@@ -44,7 +44,7 @@ def look_on(server: Server, tab, folder, *, warm: int, updates: int, seconds: fl
         watch.page.goto(where.format(run=run_id))
     live = [w for w in watches if w.page.locator("body[data-live]").count()]
     assert len(live) >= 8
-    eventually(lambda: all(len(w.streams) == 1 for w in live), "one event stream for each tab")
+    eventually(lambda: all(w.open_streams() == 1 for w in live), "one event stream for each tab")
 
     wait_for_update(server, run_id, warm, seconds)
     before, resident = heaps(watches), server.resident_bytes()
@@ -55,7 +55,7 @@ def look_on(server: Server, tab, folder, *, warm: int, updates: int, seconds: fl
     grown = [(b - a) // 1024 for a, b in zip(before, after, strict=True)]
     assert max(grown) * 1024 < PAGE_MAY_GROW, f"KiB by which each page grew: {grown}"
     assert server.write_ahead_bytes() < WRITE_AHEAD_LIMIT
-    assert [len(w.streams) for w in live] == [1] * len(live)
+    assert [w.open_streams() for w in live] == [1] * len(live)
     told = run_row(server, run_id).completed
     eventually(lambda: shown(watches[1]) >= told, "the pages are not behind")
     for watch in watches:

@@ -27,8 +27,7 @@ class Watch:
     troubles: list[str] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     """Addresses that the tab asked for."""
-    streams: set[Request] = field(default_factory=set)
-    """Event streams that are open."""
+    _streams: set[Request] = field(default_factory=set)
     _devtools: CDPSession | None = None
 
     def __post_init__(self) -> None:
@@ -45,6 +44,12 @@ class Watch:
         """What the Content-Security-Policy kept from running."""
         found: list[str] = self.page.evaluate("window.refusals ?? []")
         return found
+
+    def open_streams(self) -> int:
+        """How many event streams are open by now."""
+        # Playwright hands events over only while one of its calls waits for the browser.
+        self.page.evaluate("0")
+        return len(self._streams)
 
     def ran_foreign_script(self) -> bool:
         return bool(self.page.evaluate("window.ranForeignScript"))
@@ -65,10 +70,10 @@ class Watch:
     def _request(self, request: Request) -> None:
         self.sent.append(request.url)
         if request.resource_type == "eventsource":
-            self.streams.add(request)
+            self._streams.add(request)
 
     def _request_over(self, request: Request) -> None:
-        self.streams.discard(request)
+        self._streams.discard(request)
 
     def _console(self, message: Any) -> None:
         if message.type == "error":

@@ -125,6 +125,26 @@ def test_a_folder_as_output_is_an_error(looked_at, tmp_path):
     assert f"{tmp_path}: this is a folder. Set [output] path" in detail
 
 
+@pytest.mark.parametrize(
+    "key", ["observe.directory", "metrics.tensorboard_dir", "checkpoint.directory"]
+)
+@pytest.mark.parametrize("place", ["a-file", "a-file/inside", "a-link-to-nowhere"])
+def test_a_place_for_records_that_is_no_folder_is_an_error(looked_at, tmp_path, key, place):
+    (tmp_path / "a-file").write_text("in the way")
+    (tmp_path / "a-link-to-nowhere").symlink_to(tmp_path / "nowhere")
+    level, detail = looked_at({key: place})["output"]
+    section, name = key.split(".")
+    assert level == "error"
+    assert re.match(r".*run\.toml:\d+: ", detail)
+    assert f"{tmp_path / place} cannot be written" in detail
+    assert f"with [{section}].{name}, or leave that key out." in detail
+
+
+def test_a_place_for_records_that_is_not_there_yet_is_not_made(looked_at, tmp_path):
+    assert looked_at({"metrics.tensorboard_dir": "new/board"})["output"][0] == "ok"
+    assert not (tmp_path / "new").exists()
+
+
 # -- PPO -----------------------------------------------------------------------------------------
 
 PPO = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from trainer.config.models import RolloutConfig, RunConfig, SftConfig
 from trainer.errors import ConfigError
 from trainer.export import check_writable
@@ -9,6 +12,7 @@ from trainer.inputs import AnyInputs, Inputs, data_files
 from trainer.memory import micro_batch_of
 from trainer.merge.plan import check_disk, merged_bytes
 from trainer.model.passes import plan_passes
+from trainer.monitor.jsonl import FILE_NAME
 from trainer.opening.scoring import check_reward_model
 
 
@@ -26,7 +30,7 @@ def check_output(config: RunConfig, inputs: AnyInputs | None) -> None:
     output, observe = config.output, config.observe
     taken = [*data_files(config).values(), config.source, config.model.path]
     if observe is not None and observe.directory is not None:
-        taken.append(observe.directory / "observe.jsonl")
+        taken.append(observe.directory / FILE_NAME)
     try:
         for path in dict.fromkeys((output.path, output.adapter_path)):
             if path.resolve() in [other.resolve() for other in taken]:
@@ -36,6 +40,32 @@ def check_output(config: RunConfig, inputs: AnyInputs | None) -> None:
             check_disk(merged_bytes(inputs.file, inputs.lora.targets), output.path.parent)
     except ConfigError as error:
         raise ConfigError(f"{config.where('output.path')}: {error}") from error
+    _check_folders(config)
+
+
+def _check_folders(config: RunConfig) -> None:
+    """See that what the run leaves beside its result has a place; nothing is made yet."""
+    folders = [("metrics.tensorboard_dir", config.metrics.tensorboard_dir)]
+    if config.observe is not None:
+        folders.append(("observe.directory", config.observe.directory))
+    if config.checkpoint is not None:
+        folders.append(("checkpoint.directory", config.checkpoint.directory))
+    for key, folder in folders:
+        if folder is not None and (why := _unwritable(folder)):
+            section, name = key.split(".")
+            raise ConfigError(
+                f"{config.where(key)}: {folder} cannot be written ({why}). Name a folder that can "
+                f"be written with [{section}].{name}, or leave that key out."
+            )
+
+
+def _unwritable(folder: Path) -> str:
+    """Why no file can be made in ``folder``, which may not be there yet; else nothing."""
+    # lexists: a link to nowhere is there, and in its place no folder can be made.
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} does not allow it"
 
 
 def check_fanout(config: RolloutConfig, inputs: Inputs) -> None:
