@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainer.config import RunConfig, SftConfig
+from trainer.config.base import LARGEST_SEED
 from trainer.config.common import ObserveSection
 from trainer.errors import ConfigError
 
 
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
-    """``config`` with another seed of sampling: the answers drawn, and what follows."""
+    """``config`` with another seed of sampling: the answers drawn, and what follows. Raises
+    ConfigError."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ConfigError(
+            f"--seed {seed} is no seed. Give a whole number from 0 to {LARGEST_SEED}."
+        )
     if isinstance(config, SftConfig):
         raise ConfigError(
             f"--seed replaces the seed of [grpo.sampling] or [ppo.sampling], and {config.source} "

@@ -24,8 +24,9 @@ def export(
     what: Annotated[
         What | None,
         typer.Option(
-            help="The metrics (unless another is named), all answers, the journal's events, or "
-            "records: prompts, answers and updates in the shape of observe.jsonl.",
+            metavar="WHAT",
+            help="metrics (unless another is named), answers: all of them, events: the journal's, "
+            "or records: prompts, answers and updates in the shape of observe.jsonl.",
             show_default=False,
         ),
     ] = None,
@@ -33,8 +34,9 @@ def export(
         Form | None,
         typer.Option(
             "--format",
-            help="A table (csv, unless another is named), JSON lines, or the metrics, "
-            "configuration and some answers as an event file for TensorBoard.",
+            metavar="FORM",
+            help="csv (unless another is named), jsonl, or tensorboard: the metrics, configuration "
+            "and some answers as an event file.",
             show_default=False,
         ),
     ] = None,

@@ -19,7 +19,8 @@ Model = Annotated[
     ),
 ]
 Adapter = Annotated[
-    Path | None, typer.Option(help="Served beside the base.", show_default="the run's, if any")
+    Path | None,
+    typer.Option(help="Served beside the base, in place of the run's.", show_default=False),
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 Host = Annotated[

@@ -18,7 +18,7 @@ Model = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, max=2**63 - 1, metavar="N", help="In place of CONFIG's seed of sampling."),
+    typer.Option(min=0, metavar="N", help="In place of CONFIG's seed of sampling."),
 ]
 
 StoreOption = Annotated[

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.pages import PageContext, render
+from app.server.refused_values import sentence
 from app.store.presence import StoreGoneError
 from trainer.errors import RetrogradError
 
@@ -107,11 +108,7 @@ def _of_http(request: Request, error: Exception) -> Response:
 
 def _of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    lines = [
-        f"{'.'.join(str(part) for part in fault['loc'][1:]) or fault['loc'][0]}: {fault['msg']}"
-        for fault in error.errors()
-    ]
-    return error_response(request, 422, "\n".join(lines))
+    return error_response(request, 422, "\n".join(sentence(fault) for fault in error.errors()))
 
 
 def _of_what_was_asked(request: Request, error: Exception) -> Response:

@@ -99,3 +99,10 @@ def test_a_run_that_does_not_sample_has_no_such_seed(tmp_path):
     )
     with pytest.raises(ConfigError, match="describes a run that samples nothing"):
         with_seed(load_config(path), 7)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_what_is_no_seed_is_refused(tmp_path, seed):
+    (tmp_path / "run.toml").write_text(CONFIG)
+    with pytest.raises(ConfigError, match=f"--seed {seed} is no seed. Give a whole number from 0"):
+        with_seed(load_config(tmp_path / "run.toml"), seed)

@@ -295,11 +295,12 @@ timeout_secs = 500
 
 @pytest.mark.full
 def test_the_judge_of_a_run_can_ask_it(retrograd_path, retrograd, config_text, smollm2, tmp_path):
-    """SmolLM2 is too small to judge, so its reply need not be a verdict; but it replies."""
+    """SmolLM2 is too small to judge, so its reply need not be a verdict; but it replies. What it
+    writes has no end of its own, so that the context sets one."""
     answers = [{"completion": "4", "label": 1}, {"completion": "banana", "label": 0}]
     question = {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "answers": answers}
     (tmp_path / "answers.jsonl").write_text(json.dumps(question))
-    with serving(retrograd_path, smollm2) as (_, client):
+    with serving(retrograd_path, smollm2, "--ctx", 1024) as (_, client):
         text = config_text.replace("[grpo]\n", "[grpo]\njudge_weight = 0.35\n")
         config = tmp_path / "judged.toml"
         config.write_text(text + JUDGE.format(url=str(client.base_url).rstrip("/")))
