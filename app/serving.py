@@ -9,16 +9,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import uvicorn
-from sqlalchemy import select
 
+from app.jobs.queue import names_at_work
 from app.jobs.runs import Jobs
 from app.jobs.supervisor import Supervisor
 from app.listening import address, listen
 from app.server.serving import Server
 from app.settings import ServerSettings
 from app.store.database import Store
-from app.store.models import Run
-from app.store.status import ACTIVE
 from app.web import create_app
 
 GRACE_SECONDS = 3
@@ -47,10 +45,9 @@ class Serving:
         self.server.should_exit = True
 
     def at_work(self) -> list[str]:
-        """The names of the runs that go on without the server."""
+        """The names of the runs of this machine that go on without the server."""
         with self.jobs.store.read() as session:
-            going = session.scalars(select(Run.name).where(Run.status.in_(ACTIVE)))
-            return list(going)
+            return names_at_work(session)
 
 
 @contextmanager
