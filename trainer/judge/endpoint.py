@@ -29,12 +29,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an attempt failed. No exception leaves the client: those of httpx carry the request, and
-    with it the key."""
+    """Why an attempt failed, and the part of a reply that came. No exception leaves the client:
+    those of httpx carry the request, and with it the key."""
 
     reason: str
     again: bool
     wish: float | None = None
+    part: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,8 @@ class Endpoint:
         found = await self._exchange(body)
         seconds = time.monotonic() - began
         if isinstance(found, Trouble):
-            return Attempt(None, found, seconds)
+            part = None if found.part is None else self._redact(found.part)
+            return Attempt(part, found, seconds)
         return Attempt(self._redact(found), None, seconds)
 
     async def _exchange(self, body: bytes) -> str | Trouble:
@@ -206,12 +208,23 @@ def _content(text: str) -> str | Trouble:
     except (ValueError, RecursionError):
         return Trouble(f'what it sent is not JSON: "{start}"', again=True)
     match fields:
-        case {"choices": [{"finish_reason": "length"}, *_]}:
-            return Trouble("its reply was cut at the endpoint's limit of tokens", again=True)
+        case {"choices": [{"finish_reason": "length", **choice}, *_]}:
+            return Trouble(
+                "its reply was cut at the endpoint's limit of tokens",
+                again=True,
+                part=_part(choice.get("message")),
+            )
         case {"choices": [{"message": {"content": str() as content}}, *_]}:
             return content
         case _:
             return Trouble(f'what it sent holds no message: "{start}"', again=True)
+
+
+def _part(message: object) -> str | None:
+    match message:
+        case {"content": str() as content}:
+            return content
+    return None
 
 
 def _said(text: str) -> str:

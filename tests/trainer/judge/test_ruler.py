@@ -114,6 +114,14 @@ def test_a_request_that_keeps_failing_fails_its_group_alone(serve, trouble):
     assert judgement.metrics["judge/dropped_group_fraction"] == 0.5
 
 
+def test_what_came_of_a_reply_that_was_cut_is_shown(serve):
+    server, heard = serve(BAD["a reply that was cut"]), []
+    judged(opened(server.url, max_retries=0, _listener=heard.append))
+    (exchange,) = heard
+    assert exchange.received == "{"
+    assert exchange.problem == "its reply was cut at the endpoint's limit of tokens"
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
