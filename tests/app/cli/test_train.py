@@ -309,7 +309,7 @@ def kill(command: list[str], folder: Path, delay: float, *, at_work: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("kills", "count"), [(3, 40), pytest.param(30, 300, marks=pytest.mark.full)]
+    ("kills", "count"), [(2, 25), pytest.param(30, 300, marks=pytest.mark.full)]
 )
 def test_killed_at_random_moments_a_run_can_always_go_on_to_the_same_end(
     retrograd, retrograd_path, run, straight, tmp_path, kills, count

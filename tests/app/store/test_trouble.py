@@ -467,7 +467,8 @@ def test_a_copy_that_cannot_be_made_is_told_and_training_goes_on(tmp_path, monke
     assert len(said) == len(set(said)) <= 3
 
 
-def test_a_store_that_was_emptied_is_told_and_not_called_whole_again(tmp_path):
+def test_a_store_that_was_emptied_is_told_and_not_called_whole_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(monitor_module, "_END_SECONDS", 1.0)
     path, said = tmp_path / "store.db", []
     with closing(Store.open(str(path))) as store:
         monitor = StoreMonitor(store, enter(store, tmp_path), said.append)

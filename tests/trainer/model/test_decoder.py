@@ -69,7 +69,17 @@ def wide(random_llama):
     return random_llama(width=256, ff_width=512, heads=8, kv_heads=2, head_size=32)
 
 
-@pytest.mark.parametrize("kind", sorted(QUANTISED_FTYPES))
+SLOWLY_QUANTISED = {"IQ1_M", "IQ1_S"}
+"""The table that both search takes as long to make as all others."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.full) if kind in SLOWLY_QUANTISED else kind
+        for kind in sorted(QUANTISED_FTYPES)
+    ],
+)
 def test_every_type_of_llama_cpps_quantiser_is_read_as_llama_cpp_reads_it(wide, tmp_path, kind):
     """llama.cpp's own F32 copy of the quantised file is the oracle: on it the sampler multiplies
     with the very weights that torch must have read, and not with 8-bit activations."""
