@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from pathlib import Path
 
 import llama_cpp
 import pytest
