@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.full
 def test_the_benchmark_runs_and_asks_for_every_page(root, tmp_path):
     command = [sys.executable, "benchmarks/dashboard.py", "--quick"]
     done = subprocess.run(

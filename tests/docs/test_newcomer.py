@@ -147,6 +147,7 @@ def fetched(smollm2, folder):
     shutil.copyfile(smollm2, folder / "models" / smollm2.name)
 
 
+@pytest.mark.full
 def test_a_newcomer_sees_two_updates_in_ten_minutes(folder, environment, fetched):
     done, said = in_ten_minutes(folder, environment, everything=False)
     assert done == {"file": 4, "runs": 5}

@@ -76,7 +76,7 @@ def shown(watch: Watch) -> int:
 
 
 def test_ten_tabs_at_a_fast_run_hold_no_more_after_a_while(own_server, tab, tmp_path):
-    look_on(own_server, tab, tmp_path / "run", warm=15, updates=40, seconds=60)
+    look_on(own_server, tab, tmp_path / "run", warm=15, updates=25, seconds=60)
 
 
 @pytest.mark.full

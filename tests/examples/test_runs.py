@@ -144,10 +144,8 @@ def test_a_bench_sees_that_addition_was_learnt(trained, examples, smollm2, tmp_p
     assert result.notes == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["smoke_tiny_grpo.toml", pytest.param("smoke_tiny_ppo.toml", marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["smoke_tiny_grpo.toml", "smoke_tiny_ppo.toml"])
 def test_a_reward_that_counts_words_sets_the_audit_off(trained, tmp_path, name):
     (tmp_path / "count.py").write_text(COUNT_WORDS, encoding="utf-8")
     program = "smoke_rl_reward.py" if "grpo" in name else "smoke_ppo_reward.py"
