@@ -11,10 +11,18 @@ from collections.abc import Mapping, Sequence
 from secrets import compare_digest
 from typing import Any
 
+from llama_cpp.server.types import (
+    CreateChatCompletionRequest,
+    CreateCompletionRequest,
+    CreateEmbeddingRequest,
+)
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.server.refused_values import sentence
 
 AS_TRAINED: Mapping[str, float] = {
     "temperature": 1.0,
@@ -25,6 +33,13 @@ AS_TRAINED: Mapping[str, float] = {
 }
 """What a request that does not say otherwise is sampled with: the model's own distribution, which
 is also what OpenAI's API takes. The server's own defaults sharpen it, and punish repetition."""
+_FORMS: Mapping[str, type[BaseModel]] = {
+    "/chat/completions": CreateChatCompletionRequest,
+    "/completions": CreateCompletionRequest,
+    "/embeddings": CreateEmbeddingRequest,
+}
+"""What the server reads at the addresses that end so."""
+_HOTTEST = 100.0
 _DEEPEST = 64
 """Brackets within brackets: the server's own readers go down by recursion."""
 
@@ -62,7 +77,8 @@ class CheckedRequests:
             await self._app(scope, receive, send)
             return
         try:
-            body = filled(await Request(scope, receive).body(), self._names)
+            form = next((f for end, f in _FORMS.items() if scope["path"].endswith(end)), None)
+            body = filled(await Request(scope, receive).body(), self._names, form)
         except RefusedError as refused:
             await refused.answer()(scope, receive, send)
             return
@@ -79,13 +95,13 @@ class CheckedRequests:
         return self._key is None or compare_digest(brought.encode(), f"Bearer {self._key}".encode())
 
 
-def filled(body: bytes, names: Sequence[str]) -> bytes:
-    """The request as the server behind gets it: without keys that are null, which say nothing, and
-    with what is left open. Raises RefusedError."""
+def filled(body: bytes, names: Sequence[str], form: type[BaseModel] | None = None) -> bytes:
+    """The request as the server behind gets it, which reads it as a ``form``: without keys that are
+    null, which say nothing, and with what is left open. Raises RefusedError."""
     if not body:
         return body
     try:
-        request = json.loads(body)
+        request = json.loads(body, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:
@@ -95,8 +111,27 @@ def filled(body: bytes, names: Sequence[str]) -> bytes:
     if not isinstance(request, dict):
         raise RefusedError("The request has to be a JSON object.")
     said = {key: value for key, value in request.items() if value is not None}
+    if "max_completion_tokens" in said:  # its present name
+        said.setdefault("max_tokens", said.pop("max_completion_tokens"))
     _check(said, names)
-    return json.dumps({**AS_TRAINED, **said}).encode()
+    request = {**AS_TRAINED, "model": names[0], **said}
+    if form is not None:
+        _read_as(form, request)
+    return json.dumps(request).encode()
+
+
+def _refuse_constant(name: str) -> float:
+    raise RefusedError(f"The request is not JSON: {name} is no number there.")
+
+
+def _read_as(form: type[BaseModel], request: Mapping[str, Any]) -> None:
+    try:
+        form.model_validate(request)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ("body", *fault["loc"])
+        param = str(fault["loc"][0]) if fault["loc"] else None
+        raise RefusedError(sentence({**fault, "loc": place}), param) from error
 
 
 def _too_deep() -> RefusedError:
@@ -118,8 +153,20 @@ def _is_deeper(value: object, most: int) -> bool:
 
 
 def _check(said: Mapping[str, Any], names: Sequence[str]) -> None:
-    model = said.get("model")
-    if isinstance(model, str) and model not in names:
+    try:
+        json.dumps(said, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError("The request holds half a character (a lone surrogate).") from error
+    temperature = said.get("temperature", 1.0)
+    number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+    if not number or not 0 <= temperature <= _HOTTEST:
+        raise RefusedError(
+            f"temperature = {json.dumps(temperature)[:40]} must be a number from 0 to "
+            f"{_HOTTEST:g}.",
+            "temperature",
+        )
+    model = said.get("model", names[0])
+    if model not in names:
         there = " and ".join(f"`{name}`" for name in names)
         raise RefusedError(
             f"The model {json.dumps(model)} is not here. What is served: {there}.",

@@ -87,7 +87,7 @@ def offer_of_run(config: RunConfig, adapter: Path | None, ctx: int | None = None
     Raises as `offer_of_files`."""
     base, result = config.model.path, adapter or config.output.path
     whole = adapter is None and config.output.kind == "model"
-    if not result.is_file():
+    if adapter is None and not result.is_file():
         raise ConfigError(
             f"{config.where('output.path')}: {result}: there is no such file yet. Train it with "
             "`retrograd train`, name another one with --adapter, or serve the base alone by giving "

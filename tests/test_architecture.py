@@ -77,7 +77,7 @@ OF_THE_APP = {
     "chat": {"store"},
     "server": {"store"},
     "listening.py": set(),
-    "model_requests.py": set(),
+    "model_requests.py": {"server"},
     "model_server.py": {"listening.py", "model_requests.py", "server"},
     "routes": {"chat", "jobs", "server", "store"},
     "web.py": {"chat", "routes", "server", "store"},

@@ -136,10 +136,10 @@ class Ending:
         saved += f"{output.adapter_path}."
         if output.kind == "adapter":
             return saved
-        return (
-            f"{saved} It is merged by: retrograd merge {shlex.quote(str(base))} "
-            f"{shlex.quote(str(output.adapter_path))} --to {shlex.quote(str(output.path))}"
-        )
+        command = ["retrograd", "merge", base, output.adapter_path, "--to", output.path]
+        if output.path.exists():  # of an earlier run
+            command.append("--force")
+        return f"{saved} It is merged by: {shlex.join(map(str, command))}"
 
     def _export(self) -> Agreement:
         """Write the adapter to its path once llama.cpp computes with it what torch does."""

@@ -52,10 +52,13 @@ class Desk:
         return self._answering.pid if self._answering and self._answering.alive else None
 
     def open(self, run_id: int, partners: Partners) -> Chat:
-        """A new conversation. The one that was silent for longest gives way to it when there are
-        too many. Raises ChatError where all of them are being answered."""
+        """A new conversation, for a question that is then asked. When there are too many, the one
+        that was silent for longest gives way to it, of those that no page shows where there are
+        such. Raises ChatError where all of them are being answered, or no question is taken."""
+        self._refuse_more()
         if len(self._chats) >= MOST_CHATS:
-            silent = [chat for chat in self._chats.values() if not chat.busy]
+            quiet = [chat for chat in self._chats.values() if not chat.busy]
+            silent = [chat for chat in quiet if not chat.watched] or quiet
             if not silent:
                 raise ChatError("Too many conversations are open. Try again in a moment.", 503)
             del self._chats[min(silent, key=lambda chat: chat.touched).id]
@@ -65,19 +68,23 @@ class Desk:
 
     def ask(self, chat: Chat, question: str, draws: Draws) -> asyncio.Task[None]:
         """Put a question in line; the task ends with its answers. Raises ChatError."""
-        if self.closed:
-            raise ChatError("The server is about to end.", 503)
+        self._refuse_more()
         if chat.busy:
             raise ChatError("The answers to the last message are still being written.")
         if len(chat.exchanges) >= MOST_EXCHANGES:
             raise ChatError(f"A conversation has at most {MOST_EXCHANGES} messages. Begin anew.")
-        if len(self._waiting) >= MOST_WAITING:
-            raise ChatError("Too many conversations wait for an answer. Try again later.", 503)
         exchange = Exchange(question, draws)
         chat.exchanges.append(exchange)
         self._waiting.append(exchange)
         chat.tell()
         return self._keep(asyncio.get_running_loop().create_task(self._attend(chat, exchange)))
+
+    def _refuse_more(self) -> None:
+        """Raises ChatError while no question is taken."""
+        if self.closed:
+            raise ChatError("The server is about to end.", 503)
+        if len(self._waiting) >= MOST_WAITING:
+            raise ChatError("Too many conversations wait for an answer. Try again later.", 503)
 
     def ahead(self, exchange: Exchange) -> int:
         """How many are answered before this one."""
@@ -220,9 +227,7 @@ class Desk:
     async def _next(self) -> Message:
         """The next message of the process. Raises ChatError where it has none to send any more."""
         message = await self._messages.get()
-        if message["kind"] == "failed":
-            raise ChatError(message["message"])
-        if message["kind"] == "gone":
+        if message["kind"] in ("failed", "gone"):
             self._dismiss()
             raise ChatError(message["message"])
         return message

@@ -116,14 +116,15 @@ def bench(
             )
             result = run_bench(loaded, wish, monitor)
         written = _json(result) if as_json or save is not None else ""
-        if save is not None:
-            _save(written, save)
         if as_json:
             typer.echo(written)
         else:
             from app.terminal.bench import print_bench
 
             print_bench(result, show)
+        # Last, so that a disk that is full does not take what took so long.
+        if save is not None:
+            _save(written, save)
 
 
 def _loaded(path: Path, model: Path | None, seed: int | None, save: Path | None) -> RunConfig:

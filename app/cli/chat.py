@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,7 +189,7 @@ def _wanted(model: Path, adapter: Path | None, ctx: int | None) -> _Wanted:
             raise ConfigError(
                 f"{config.where('output.path')}: {trained}: there is no such file yet. "
                 f"Train it with `retrograd train`, name another adapter with --adapter, or talk to "
-                f"the base alone: retrograd chat {model}"
+                f"the base alone: retrograd chat {shlex.quote(str(model))}"
             )
         adapter = adapter or trained
     if adapter is not None and not adapter.is_file():

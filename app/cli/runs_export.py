@@ -69,7 +69,8 @@ def export(
             except BrokenPipeError:
                 raise
             except OSError as error:
-                raise RetrogradError(f"{to}: cannot be written ({error.strerror}).") from error
+                where = "The standard output" if to is None else f"{to}:"
+                raise RetrogradError(f"{where} cannot be written ({error.strerror}).") from error
 
 
 def _export(what: What, form: Form | None) -> Export:

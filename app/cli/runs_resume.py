@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import closing
-from typing import Annotated
 
 import typer
 
 from app.cli.errors import Debug, reported, say
-from app.cli.runs_common import Named, number_of
+from app.cli.runs_common import Named, Place, number_of, opened_store
 
 
 def resume(
     run: Named,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A file or a SQLAlchemy URL, in place of RETROGRAD_STORE or the user's own store.",
-        ),
-    ] = None,
+    store: Place = None,
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was stopped, failed or was interrupted, in this terminal.
@@ -33,11 +25,8 @@ def resume(
         from app.jobs.queue import take
         from app.jobs.resumption import refuse_what_cannot_go_on
         from app.jobs.worker import make
-        from app.store.database import Store
-        from app.store.registry import mark_interrupted
 
-        with closing(Store.open(store)) as opened:
-            mark_interrupted(opened)
+        with opened_store(store) as opened:
             number = number_of(opened, run)
             refuse_what_cannot_go_on(opened, number)
             take(opened, number)

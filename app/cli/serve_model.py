@@ -14,7 +14,7 @@ from app.cli.errors import Debug, reported, say
 Model = Annotated[
     Path,
     typer.Argument(
-        help="A GGUF model, or the TOML file of a run: then its model and its adapter.",
+        help="A GGUF model, or the TOML file of a run: then its model and what it has written.",
         show_default=False,
     ),
 ]
@@ -29,7 +29,7 @@ Host = Annotated[
 Ctx = Annotated[
     int | None,
     typer.Option(
-        min=16,
+        min=256,
         help="Most tokens of a conversation with its answer.",
         show_default="4096, or what the model was trained for",
     ),
@@ -50,7 +50,8 @@ def serve_model(
 ) -> None:
     """Serve a model and its adapter by the chat API of OpenAI, until Ctrl-C.
 
-    The server is llama-cpp-python's own. It calls the models base and adapter.
+    The server is llama-cpp-python's own. It calls the models base and adapter, and trained
+    a whole model that a run has written.
     """
     with reported(debug):
         from app.cli.secret import secret_in

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Form, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from app.chat.conversations import USUAL_ANSWER, VOICES, Chat, ChatError, Draws, Exchange
 from app.chat.desk import Desk
@@ -87,6 +87,11 @@ def _drawable(temperature: float) -> float:
     return temperature
 
 
+def _lines(text: str) -> str:
+    """Forms send line breaks as CR LF; the page counts each as one letter."""
+    return text.replace("\r\n", "\n")
+
+
 def desk_of(request: Request) -> Desk:
     desk: Desk = request.app.state.desk
     return desk
@@ -100,7 +105,9 @@ async def chat_of(chat_id: str, desk: DeskDep) -> Chat:
     chat = desk.find(chat_id)
     if chat is None:
         raise HTTPException(
-            404, "This conversation is not there any more: the server has started anew. Begin one."
+            404,
+            "This conversation is not there any more: it has given way to newer ones, or the "
+            "server has started anew. Begin one.",
         )
     return chat
 
@@ -148,17 +155,16 @@ async def say(
     store: StoreDep,
     desk: DeskDep,
     run: Annotated[int, Form(ge=0, le=LARGEST_SEED)],
-    message: Annotated[str, Form(min_length=1, max_length=MOST_LETTERS)],
+    message: Annotated[str, BeforeValidator(_lines), Form(min_length=1, max_length=MOST_LETTERS)],
     temperature: Annotated[float, AfterValidator(_drawable), Form(le=100, allow_inf_nan=False)],
     top_p: Annotated[float, Form(gt=0, le=1)],
     seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)],
     max_new_tokens: Annotated[int, Form(ge=1, le=MOST_TOKENS)],
-    system: Annotated[str, Form(max_length=MOST_LETTERS)] = "",
+    system: Annotated[str, BeforeValidator(_lines), Form(max_length=MOST_LETTERS)] = "",
     chat: Annotated[str, Form(max_length=40)] = "",
 ) -> Response:
     """A page follows the answers as they come; a form gets the page with whole ones."""
-    system = system.replace("\r\n", "\n").strip()
-    draws = Draws(temperature, top_p, seed, max_new_tokens, system)
+    draws = Draws(temperature, top_p, seed, max_new_tokens, system.strip())
     try:
         if chat:
             going_on = await chat_of(chat, desk)
@@ -169,8 +175,7 @@ async def say(
         else:
             partners = await asyncio.to_thread(_partners, store, run)
             going_on = desk.open(run, partners)
-        # Forms send line breaks as CR LF.
-        answers = desk.ask(going_on, message.replace("\r\n", "\n"), draws)
+        answers = desk.ask(going_on, message, draws)
     except ChatError as error:
         raise HTTPException(error.status, str(error)) from error
     if not wants_html(request):

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from app.chat.process import Partners, stamp
 from app.routes.left_files import look
 from app.store.models import Artifact, Run
+from app.store.provenance import MODEL_FILE, model_file
 from app.store.queries.artifacts import artifacts_of
 from app.store.status import ENDED
 from trainer.health.resolve import lookup
@@ -73,6 +74,9 @@ def partners_of(session: Session, run: Run) -> Partners | str:
     if not Path(model).is_file():
         return "its base model is not there any more"
     try:
+        described = (run.provenance or {}).get(MODEL_FILE)
+        if described and described != model_file(Path(model)):
+            return "its base model is not the file any more that it was trained on"
         stamps = (stamp(model), stamp(found.path))
     except OSError as error:
         return f"its files cannot be read ({error.strerror})"

@@ -117,7 +117,7 @@ class Store:
 
     def rescue(self) -> Path:
         """Where the file of the store is gone (StoreGoneError), copy what it held into a new one
-        beside its place, and be the store of that; its path. Raises OSError and sqlite3.Error."""
+        beside its place, and be the store of that; its path. Raises as `presence.rescue`."""
         # The identity stays the one that it had: this process is known by it elsewhere.
         gone = self.engine
         target = rescue(gone, Path(self.place))

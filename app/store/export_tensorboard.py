@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from app.store.database import Store
@@ -22,6 +25,9 @@ from trainer.monitor.eventfile import (
 )
 from trainer.monitor.tensorboard import folder_name
 
+OWNER = "export.json"
+"""The file in a folder that says which run was exported into it."""
+
 
 def write_event_file(store: Store, run_id: int, directory: Path) -> Path:
     """Write the run ``run_id``, which is there, into a folder of its own in ``directory``, where it
@@ -31,8 +37,7 @@ def write_event_file(store: Store, run_id: int, directory: Path) -> Path:
     """
     with store.read() as session:
         run = session.get_one(Run, run_id)
-    folder = directory / f"run-{run_id}-{folder_name(run.name)}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder_for(directory, run)
     earlier = list(folder.glob(PATTERN))
     file = EventFile(folder, first=0)
     try:
@@ -45,6 +50,26 @@ def write_event_file(store: Store, run_id: int, directory: Path) -> Path:
     for path in earlier:
         path.unlink(missing_ok=True)
     return folder
+
+
+def _folder_for(directory: Path, run: Run) -> Path:
+    """The folder that has the run already, or a new one: a run of another store may have the same
+    number and name."""
+    name, owner = f"run-{run.id}-{folder_name(run.name)}", {"run": run.uuid or run.created_at}
+    for number in count(1):
+        folder = directory / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            with suppress(OSError, ValueError):
+                if json.loads((folder / OWNER).read_text(encoding="utf-8")) == owner:
+                    return folder
+            if not folder.is_dir() and number == 1:
+                raise
+        else:
+            (folder / OWNER).write_text(json.dumps(owner), encoding="utf-8")
+            return folder
+    raise AssertionError("numbers do not end")
 
 
 def _write(store: Store, run: Run, file: EventFile) -> None:

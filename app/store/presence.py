@@ -71,7 +71,8 @@ class Presence:
 
 def rescue(engine: Engine, path: Path) -> Path:
     """Copy what ``engine`` still holds open of the file that was at ``path`` into a new one beside
-    it; its path. Raises OSError and sqlite3.Error, and then there is no new file."""
+    it; its path. Raises OSError, sqlite3.Error and, where ``engine`` holds nothing open,
+    StoreGoneError; then there is no new file."""
     stem = f"{path.stem}.{RESCUED}-{time.strftime('%Y%m%d-%H%M%S')}"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = _new_file(path, stem)

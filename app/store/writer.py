@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 import threading
 import time
@@ -279,8 +280,8 @@ class Writer(threading.Thread):
             return False
         words = (
             f"{gone}. All that it held is in {saved} now, and the run is recorded there from here "
-            f"on: look at it with --store {saved}, or move that file to the old place when the run "
-            "has ended."
+            f"on: look at it with --store {shlex.quote(str(saved))}, or move that file to the old "
+            "place when the run has ended."
         )
         self._tell("store_gone", words)
         return True

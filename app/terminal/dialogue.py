@@ -190,9 +190,12 @@ class _Writing:
 
 
 def _seed_in(words: str) -> int:
-    if not (words.isascii() and words.isdecimal() and int(words[:30]) <= LARGEST_SEED):
+    digits = words.lstrip("0") or "0"
+    # Python does not read a number of any length.
+    short = words.isascii() and words.isdecimal() and len(digits) <= len(str(LARGEST_SEED))
+    if not short or int(digits) > LARGEST_SEED:
         raise CommandError(f"/seed {words}: a seed is a whole number from 0 to {LARGEST_SEED}.")
-    return int(words)
+    return int(digits)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from llama_cpp.server.types import CreateChatCompletionRequest
 
 from app.model_requests import CheckedRequests, RefusedError, filled
 
@@ -18,6 +19,9 @@ NAMES = ["base", "adapter"]
         ({"top_p": 0.5}, {"top_p": 0.5, "temperature": 1.0, "top_k": 0, "repeat_penalty": 1.0}),
         ({"temperature": None, "top_k": None}, {"temperature": 1.0, "top_k": 0, "min_p": 0.0}),
         ({"model": "adapter", "logprobs": False, "n": 1}, {"model": "adapter", "n": 1}),
+        ({}, {"model": "base"}),
+        ({"max_completion_tokens": 2}, {"max_tokens": 2}),
+        ({"max_completion_tokens": 2, "max_tokens": 3}, {"max_tokens": 3}),
     ],
 )
 def test_what_a_request_leaves_open_is_as_in_training(sent, passed):
@@ -41,6 +45,11 @@ def test_a_null_is_left_out_and_a_request_without_a_body_passes():
         (b'{"logprobs": 0}', "logprobs", "not offered"),
         (b'{"top_logprobs": 3}', "top_logprobs", "not offered"),
         (b'{"n": 3}', "n", "one answer"),
+        (b'{"temperature": "warm"}', "temperature", 'temperature = "warm" must be a number from 0'),
+        (b'{"temperature": -1}', "temperature", "temperature = -1 must be"),
+        (b'{"temperature": 1e999}', "temperature", "temperature = Infinity must be"),
+        (b'{"temperature": NaN}', None, "NaN is no number there"),
+        (b'{"prompt": "\\ud800"}', None, "lone surrogate"),
         (b'{"best_of": 2}', "best_of", "one answer"),
     ],
 )
@@ -50,11 +59,27 @@ def test_what_cannot_be_done_is_refused_in_words(sent, param, words):
     assert (caught.value.param, caught.value.status) == (param, 400)
 
 
+@pytest.mark.parametrize(
+    ("sent", "param", "words"),
+    [
+        ({"max_tokens": "many"}, "max_tokens", r"max_tokens = many must be a whole number\."),
+        ({"top_p": 1.5}, "top_p", r"top_p = 1.5 must be 1.0 or less\."),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(sent, param, words):
+    messages = {"messages": [{"role": "user", "content": "x"}]}
+    with pytest.raises(RefusedError, match=words) as caught:
+        filled(json.dumps(messages | sent).encode(), NAMES, CreateChatCompletionRequest)
+    assert caught.value.param == param
+
+
 def test_an_unknown_model_is_not_answered_by_another_one():
     with pytest.raises(
         RefusedError, match=r'"gpt" is not here\. What is served: `base` and `adapter`'
     ):
         filled(b'{"model": "gpt"}', NAMES)
+    with pytest.raises(RefusedError, match=r"The model 5 is not here"):
+        filled(b'{"model": 5}', NAMES)
 
 
 @pytest.mark.parametrize(("key", "reaches"), [(None, False), ("k", True)])

@@ -453,6 +453,20 @@ def test_values_that_json_cannot_hold_are_wrong_and_stop_no_other_call(told):
     assert reply["parts"]["passed"] == 0.6
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def double(x):\n    return 10**400",
+        "import os\nos.write(3, b'[1e400, 1]\\n')\ndef double(x):\n    return None",
+        "def double(x):\n    return '1' * 10**7",
+    ],
+)
+def test_numbers_of_any_size_are_wrong_and_end_nothing(told, code):
+    good = "def double(x):\n    return x * 2"
+    replies = told(["unit_tests.py"], {"tests": [["double(2)", 4.5], ["double(3)", 6]]}, code, good)
+    assert [reply["parts"]["passed"] for reply in replies] == [0, 0.5]
+
+
 def test_code_sees_neither_the_environment_nor_the_right_values(gallery, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "do not tell")
     tests = [["seen()", []], ["where()", []]]

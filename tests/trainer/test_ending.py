@@ -163,6 +163,13 @@ def test_a_run_that_fails_keeps_its_adapter_and_says_how_to_merge(model, tmp_pat
     )
 
 
+def test_the_command_that_merges_replaces_an_earlier_model(model, tmp_path, monkeypatch):
+    assert train(tmp_path, model, rewards(LIVE), MODEL).outcome.status == "completed"
+    spoil_from(monkeypatch, 3)
+    recorder = train(tmp_path, model, rewards(LIVE), MODEL | {"grpo.updates": 9})
+    assert recorder.outcome.message.endswith(f"--to {tmp_path / 'out/merged.gguf'} --force")
+
+
 def test_a_disk_that_filled_up_meanwhile_costs_the_model_alone(model, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     calls = iter([1 << 40])

@@ -12,6 +12,7 @@ expectation:
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -128,8 +129,8 @@ class Grpo:
                 f"(grpo.max_stalled_updates = {most}): within each group all rewards are equal, or "
                 f"fewer than two answers count. In the last update rewards went {spread}. The "
                 f"reward is too easy or too hard for this model, or answers are cut off: look at "
-                f"them with `retrograd check {self.config.source} --sample 8`, give partial "
-                f"credit, or change the prompts."
+                f"them with `retrograd check {shlex.quote(str(self.config.source))} --sample 8`, "
+                f"give partial credit, or change the prompts."
             )
         self.tools.monitor.event(
             Event("info", "update_skipped", f"no group carried signal; rewards {spread}", update)

@@ -59,7 +59,8 @@ class Factors:
 
         Each row of what was added is multiplied with a random vector x and compared with
         alpha / rank · B (A x). The two may differ by the rounding of the sum, and that is known:
-        a row that was left out, scaled or turned round is seen however small the change is.
+        a row that was left out, scaled or turned round is seen where its change is well above the
+        rounding of single precision, 2⁻²² of what the row holds.
         Raises ModelError.
         """
         *experts, rows, columns = self.base.tensors[name].shape

@@ -40,11 +40,16 @@ class EventFile:
         # The library's class that writes through a thread of its own is not used: it dies without a
         # word where a disk is full, and from then on whoever writes waits for it.
         self._records = RecordWriter(str(self.path))
-        self._put(Event(wall_time=time.time(), file_version=_VERSION))
-        if first is not None:
-            log = SessionLog(status=SessionLog.START)
-            self._put(Event(wall_time=time.time(), step=first, session_log=log))
-        self.flush()
+        try:
+            self._put(Event(wall_time=time.time(), file_version=_VERSION))
+            if first is not None:
+                log = SessionLog(status=SessionLog.START)
+                self._put(Event(wall_time=time.time(), step=first, session_log=log))
+            self.flush()
+        except OSError:
+            self.abandon()
+            self.path.unlink(missing_ok=True)  # on a full disk each attempt would leave one
+            raise
 
     def write(self, step: int, at: float, summary: Summary) -> None:
         """``at`` is in Unix seconds."""

@@ -160,6 +160,37 @@ def test_a_process_that_dies_or_cannot_begin_is_told_and_the_next_one_answers(sh
     assert chat.exchanges[1].answers[0].text
 
 
+def test_each_in_line_hears_why_its_files_cannot_be_read(tiny):
+    async def drive(desk):
+        wrong = Partners(str(tiny), str(tiny), 256, use_gpu=False)
+        chats = [desk.open(n, wrong) for n in range(3)]
+        await asyncio.gather(*(desk.ask(chat, QUESTION, SHORT) for chat in chats))
+        return [answer.note for chat in chats for answer in chat.exchanges[0].answers]
+
+    notes = at_a_desk(drive)
+    assert len(notes) == 6
+    assert all("this is a model, and an adapter is expected" in note for note in notes)
+
+
+def test_one_that_is_read_stays_and_a_refused_one_takes_no_place(endless, short, monkeypatch):
+    monkeypatch.setattr(desks, "MOST_CHATS", 2)
+    monkeypatch.setattr(desks, "MOST_WAITING", 1)
+
+    async def drive(desk):
+        first, second = desk.open(1, short), desk.open(2, endless)
+        task = desk.ask(second, QUESTION, ENDLESS)
+        with pytest.raises(ChatError, match="Too many conversations wait"):
+            desk.open(3, short)
+        assert desk.find(first.id) is first
+        desk.stop(second)
+        await task
+        with first.reading():
+            third = desk.open(4, short)
+        assert [desk.find(c.id) for c in (first, second, third)] == [first, None, third]
+
+    at_a_desk(drive)
+
+
 def test_there_are_not_endlessly_many_conversations(short, monkeypatch):
     monkeypatch.setattr(desks, "MOST_CHATS", 2)
 

@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import os
+import subprocess
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from event_files import curve
@@ -85,6 +87,14 @@ def test_what_cannot_be_written_is_said(export, arguments, status, words):
     assert done.returncode == status
     assert words in " ".join(done.stderr.split())
     assert done.stdout == ""
+
+
+def test_a_full_disk_behind_the_standard_output_is_named(retrograd_path, url):
+    with Path("/dev/full").open("w") as full:
+        command = [retrograd_path, "runs", "export", "1", "--store", url]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "The standard output cannot be written (No space left on device)." in done.stderr
 
 
 def test_a_run_that_is_not_there_is_named_and_leaves_no_file(retrograd, url, tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from contextlib import closing
@@ -158,6 +159,17 @@ def test_only_runs_with_their_files_are_offered_and_others_say_why(client, heade
         (folder / "moved.gguf").rename(base)
 
 
+def test_a_base_model_that_was_written_again_is_another_one(client, headers, folder):
+    base = folder / "base.gguf"
+    recorded = base.stat()
+    os.utime(base, ns=(recorded.st_atime_ns, recorded.st_mtime_ns + 1_000_000))
+    refused = say(client, headers)
+    assert refused.status_code == 409
+    assert "its base model is not the file any more" in refused.json()["detail"]
+    os.utime(base, ns=(recorded.st_atime_ns, recorded.st_mtime_ns))
+    assert client.get("/chat.json?run=1").json()["refusal"] == ""
+
+
 def test_an_adapter_that_was_written_again_is_another_file(client, store, folder):
     adapter = folder / "adapter.gguf"
     before = adapter.read_bytes()
@@ -166,8 +178,6 @@ def test_an_adapter_that_was_written_again_is_another_file(client, store, folder
     twin = client.get("/chat.json?run=1").json()
     assert "its adapter is not there as it was written" in twin["refusal"]
     adapter.write_bytes(before)
-    import os
-
     os.utime(adapter, ns=(recorded.st_atime_ns, recorded.st_mtime_ns))
     assert client.get("/chat.json?run=1").json()["refusal"] == ""
 
@@ -282,6 +292,14 @@ def test_a_message_that_is_too_long_is_refused_in_words_of_the_page_and_put_back
     assert twin["draft"] == words
     page = client.get(place.headers["location"], headers={"accept": "text/html"}).text
     assert "7 &lt;b&gt;</textarea>" in page
+
+
+def test_an_end_of_line_is_one_letter_as_the_page_counts(client, headers):
+    html = {"accept": "text/html", **headers}
+    given = {"run": "1", "system": "a\r\n" * 3999 + "b\r\n"}
+    assert client.post("/chat", data=FORM | given, headers=html).status_code == 303
+    given["system"] += "c"
+    assert client.post("/chat", data=FORM | given, headers=html).status_code == 422
 
 
 def test_a_system_message_is_read_before_the_conversation(client, headers, tiny):

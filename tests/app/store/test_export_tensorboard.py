@@ -7,6 +7,7 @@ from event_files import curve, read, texts
 from told_runs import enter, group, info, outcome, tell
 
 from app.store.export_tensorboard import write_event_file
+from app.store.models import Run
 from app.store.monitor import StoreMonitor
 from trainer.monitor import CompositeMonitor
 from trainer.monitor.eventfile import PATTERN
@@ -53,6 +54,17 @@ def test_another_export_takes_the_place_of_the_first(store, run_id, tmp_path):
     assert write_event_file(store, run_id, tmp_path) == first
     assert len(list(first.glob(PATTERN))) == 1
     assert len(curve(first, "reward/mean")) == 4
+
+
+def test_a_run_of_another_store_has_a_folder_of_its_own(store, run_id, tmp_path):
+    first = write_event_file(store, run_id, tmp_path)
+    before = list(first.glob(PATTERN))
+    with store.write() as session:
+        session.get_one(Run, run_id).uuid = "another"
+    second = write_event_file(store, run_id, tmp_path)
+    assert second == tmp_path / f"{first.name}-2"
+    assert list(first.glob(PATTERN)) == before
+    assert write_event_file(store, run_id, tmp_path) == second
 
 
 def test_an_export_that_fails_leaves_the_one_before(store, run_id, tmp_path, monkeypatch):

@@ -78,6 +78,8 @@ def test_a_system_message_begins_anew(dialogue, capsys):
         ("/seed", "a seed is a whole number"),
         ("/seed -1", "a seed is a whole number"),
         (f"/seed {LARGEST_SEED + 1}", "a seed is a whole number"),
+        (f"/seed {'0' * 31}{'9' * 40}", "a seed is a whole number"),
+        (f"/seed {'9' * 5000}", "a seed is a whole number"),
     ],
 )
 def test_a_wrong_command_ends_a_script_and_is_told_to_a_person(dialogue, capsys, line, said):

@@ -138,6 +138,17 @@ def test_a_file_that_cannot_be_written_to_its_end_is_closed_all_the_same(tmp_pat
     assert file._records._writer.closed
 
 
+def test_a_file_that_cannot_be_begun_is_not_left(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(EventFile, "flush", full)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            EventFile(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("text", ["", "```", "``` ````` `", "a\nb"])
 def test_no_text_ends_its_fence(text):
     fence, *inside, last = fenced(text).split("\n")
