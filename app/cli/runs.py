@@ -46,8 +46,13 @@ def list_all(
         from rich.console import Console
 
         from app.store.queries.runs import list_runs
+        from app.store.status import ENDED, GROUPS, OPEN
         from app.terminal.runs import print_list
+        from trainer.errors import ConfigError
 
+        known = (*GROUPS, *OPEN, *ENDED)
+        if status and status not in known:
+            raise ConfigError(f"--status {status} is no status. Take one of: {', '.join(known)}.")
         with opened.read() as session:
             page = list_runs(
                 session, text=" ".join(words or ()), status=status, sort=sort, limit=limit

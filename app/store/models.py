@@ -109,6 +109,8 @@ class Run(Base):
     created_at: Mapped[float]
     queued_at: Mapped[float | None]
     started_at: Mapped[float | None]
+    idle_seconds: Mapped[float] = mapped_column(default=0.0)
+    """Between its stretches, while no process was at work on it."""
     ended_at: Mapped[float | None]
     heartbeat_at: Mapped[float | None]
     host: Mapped[str] = mapped_column(default="")

@@ -63,6 +63,8 @@ def begin(store: Store, run_id: int, info: RunInfo) -> Begun:
         )
         _forget_requests(session, run, now)
         number = session.scalar(select(func.max(Segment.number)).where(Segment.run_id == run_id))
+        before = select(func.max(Segment.ended_at)).where(Segment.run_id == run_id)
+        run.idle_seconds += max(0.0, now - (session.scalar(before) or now))
         segment = Segment(
             run_id=run_id,
             number=(number or 0) + 1,

@@ -36,6 +36,8 @@ class Timed(Protocol):
     @property
     def started_at(self) -> float | None: ...
     @property
+    def idle_seconds(self) -> float: ...
+    @property
     def ended_at(self) -> float | None: ...
     @property
     def heartbeat_at(self) -> float | None: ...
@@ -43,10 +45,10 @@ class Timed(Protocol):
 
 def seconds_taken(run: Timed, now: float) -> float | None:
     """From its first start until ``now`` while it is at work, else to its end; of one that waits to
-    go on, to when it was last heard of."""
+    go on, to when it was last heard of. Without the time in which it lay still."""
     if run.started_at is None:
         return None
     end = run.ended_at if run.ended_at is not None else run.heartbeat_at
     if run.status in ACTIVE or end is None:
         end = now
-    return max(0.0, end - run.started_at)
+    return max(0.0, end - run.started_at - run.idle_seconds)

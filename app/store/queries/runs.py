@@ -45,6 +45,7 @@ class RunRow:
     created_at: float
     queued_at: float | None
     started_at: float | None
+    idle_seconds: float
     ended_at: float | None
     heartbeat_at: float | None
 
@@ -71,7 +72,7 @@ class RunRow:
         return max(0, self.planned - self.completed) * self.seconds_per_update
 
     def seconds_taken(self, now: float) -> float | None:
-        """From its first start to its end, or until ``now`` while it is at work."""
+        """While it was at work: to its end, or until ``now``."""
         return seconds_taken(self, now)
 
 
@@ -174,6 +175,7 @@ def _order(sort: Sort) -> tuple[ColumnElement[Any], ...]:
             # A loss is no reward: runs of SFT come last.
             return (Run.algorithm == "sft", Run.last_reward.desc().nulls_last(), newest)
         case "longest":
-            taken = func.coalesce(Run.ended_at, Run.heartbeat_at) - Run.started_at
+            end = func.coalesce(Run.ended_at, Run.heartbeat_at)
+            taken = end - Run.started_at - Run.idle_seconds
             return (taken.desc().nulls_last(), newest)
     return (newest,)

@@ -105,6 +105,21 @@ def test_a_run_of_before_runs_had_names_has_none(url, revision):
         assert session.scalars(select(Run.uuid).order_by(Run.id)).all() == ["", ""]
 
 
+@pytest.mark.parametrize("revision", [r for r in revisions() if r < "0004"])
+def test_the_time_in_which_a_run_of_before_lay_still_is_added_up(url, revision):
+    migrate(url, url, revision)
+    fill(url)
+    engine = engine_for(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE segments SET run_id = 1, ended_at = 150, started_at = 100"))
+        connection.execute(
+            text("UPDATE segments SET number = 2, started_at = 400, ended_at = NULL WHERE id = 2")
+        )
+    engine.dispose()
+    with closing(Store.open(url)) as store, store.read() as session:
+        assert session.scalars(select(Run.idle_seconds).order_by(Run.id)).all() == [250.0, 0.0]
+
+
 def test_opening_a_store_that_is_up_to_date_waits_for_no_writer(file_store, tmp_path):
     with file_store.write() as session:
         session.execute(text("UPDATE runs SET planned = 1"))

@@ -40,6 +40,7 @@ from app.store.models import (
     Update,
 )
 from app.store.monitor import StoreMonitor
+from app.store.status import seconds_taken
 from app.store.visible import visible_in
 from trainer.monitor import Event as Told
 from trainer.monitor import GroupRecord
@@ -351,6 +352,19 @@ def test_a_run_that_begins_again_hides_all_that_was(store, tmp_path):
     again.run_finished(outcome(1))
     assert curve(store, run_id) == [(1, 1.0)]
     assert the_run(store, run_id).sparkline == [1.0]
+
+
+def test_the_time_in_which_a_run_lay_still_is_not_its_own(store, tmp_path):
+    run_id = whole_run(store, tmp_path, 2).run_id
+    with store.write() as session:
+        session.get_one(Run, run_id).started_at -= 1000.0
+        for segment in session.scalars(select(Segment)):
+            segment.started_at -= 1000.0
+            segment.ended_at = segment.started_at + 60.0
+    again = StoreMonitor(store, run_id)
+    again.run_started(info(tmp_path, resumed_from_update=2))
+    again.run_finished(outcome(2))
+    assert seconds_taken(the_run(store, run_id), time.time()) == pytest.approx(60.0, abs=5.0)
 
 
 def test_resuming_twice_keeps_the_narrower_bound(store, tmp_path):

@@ -13,6 +13,7 @@ class Told:
     started_at: float | None
     ended_at: float | None
     heartbeat_at: float | None
+    idle_seconds: float = 0.0
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,7 @@ class Told:
         (Told("queued", None, None, None), None),
         (Told("queued", 100.0, None, 130.0), 30.0),
         (Told("interrupted", 100.0, 90.0, 90.0), 0.0),
+        (Told("completed", 100.0, 550.0, 549.0, idle_seconds=300.0), 150.0),
     ],
 )
 def test_time_counts_while_a_run_is_at_work(run, seconds):
