@@ -115,6 +115,19 @@ async def chat_of(chat_id: str, desk: DeskDep) -> Chat:
 ChatDep = Annotated[Chat, Depends(chat_of)]
 
 
+# A dependency ends with its request. The stream's own generator does not where the connection of a
+# reader was reset: it is left alone, and ends when it is collected some day.
+async def reader_of(chat: ChatDep, desk: DeskDep) -> AsyncIterator[asyncio.Event]:
+    with chat.reading() as changed:
+        try:
+            yield changed
+        finally:
+            desk.left(chat)
+
+
+ReaderDep = Annotated[asyncio.Event, Depends(reader_of)]
+
+
 @page(router, "/chat", "chat/page.html")
 def chat(
     store: StoreDep,
@@ -200,6 +213,7 @@ async def follow(
     request: Request,
     chat: ChatDep,
     desk: DeskDep,
+    changed: ReaderDep,
     seen: WholeNumber = 0,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=20)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
@@ -207,17 +221,13 @@ async def follow(
     reader who is still logged in."""
     again = last_event_id is not None and last_event_id.isascii() and last_event_id.isdecimal()
     telling = _Telling(int(last_event_id or 0) if again else seen)
-    with chat.reading() as changed:
-        try:
-            yield ServerSentEvent(event="open", data="", retry=RETRY_MILLISECONDS)
-            while not desk.closed:
-                changed.clear()
-                for event in telling.news(chat, desk):
-                    yield event
-                if not await next_for(request, changed.wait):
-                    return
-        finally:
-            desk.left(chat)
+    yield ServerSentEvent(event="open", data="", retry=RETRY_MILLISECONDS)
+    while not desk.closed:
+        changed.clear()
+        for event in telling.news(chat, desk):
+            yield event
+        if not await next_for(request, changed.wait):
+            return
 
 
 @dataclass(slots=True)

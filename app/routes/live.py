@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -12,7 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
 from app.routes.run_header import find_run
-from app.server.hints import Hints
+from app.server.hints import Hints, Listener
 from app.server.pages import StoreDep
 from app.server.streams import RETRY_MILLISECONDS, next_for
 from app.store.database import Store
@@ -50,6 +51,19 @@ def run_of(run_id: int, store: StoreDep) -> int:
 
 HintsDep = Annotated[Hints, Depends(hints_of)]
 RunDep = Annotated[int, Depends(run_of)]
+
+
+# Dependencies end with their request, also where the reader's connection was reset.
+async def listener_of(hints: HintsDep) -> AsyncIterator[Listener]:
+    with hints.listen(None) as listener:
+        yield listener
+
+
+async def run_listener_of(run_id: RunDep, hints: HintsDep) -> AsyncIterator[Listener]:
+    with hints.listen(run_id) as listener:
+        yield listener
+
+
 SeenDep = Annotated[str | None, Query(max_length=80)]
 LastEventDep = Annotated[str | None, Header(alias="Last-Event-ID", max_length=80)]
 
@@ -59,10 +73,12 @@ async def live_runs(
     request: Request,
     store: StoreDep,
     hints: HintsDep,
+    listener: Annotated[Listener, Depends(listener_of)],
     seen: SeenDep = None,
     last_event_id: LastEventDep = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    async for event in _events(request, store, hints, None, last_event_id or seen):
+    caught_up = partial(_catch_up, store, hints, None, last_event_id or seen)
+    async for event in _events(request, caught_up, listener):
         yield event
 
 
@@ -72,10 +88,12 @@ async def live_run(
     run_id: RunDep,
     store: StoreDep,
     hints: HintsDep,
+    listener: Annotated[Listener, Depends(run_listener_of)],
     seen: SeenDep = None,
     last_event_id: LastEventDep = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    async for event in _events(request, store, hints, run_id, last_event_id or seen):
+    caught_up = partial(_catch_up, store, hints, run_id, last_event_id or seen)
+    async for event in _events(request, caught_up, listener):
         yield event
 
 
@@ -103,25 +121,24 @@ def missed(session: Session, run_id: int | None, seen: str | None) -> Missed:
     return Missed(mark, [Hint(kind, newest.get(kind, 0)) for kind in kinds])
 
 
+def _catch_up(store: Store, hints: Hints, run_id: int | None, seen: str | None) -> Missed:
+    hints.begun()
+    with store.read() as session:
+        return missed(session, run_id, seen)
+
+
 async def _events(
-    request: Request, store: Store, hints: Hints, run_id: int | None, seen: str | None
+    request: Request, catch_up: Callable[[], Missed], listener: Listener
 ) -> AsyncIterator[ServerSentEvent]:
     """The first event has no hint and tells that the stream is open. It ends soon after a logout,
     and then tells nothing further."""
-
-    def catch_up() -> Missed:
-        hints.begun()
-        with store.read() as session:
-            return missed(session, run_id, seen)
-
-    with hints.listen(run_id) as listener:
-        before = await asyncio.to_thread(catch_up)
-        yield ServerSentEvent(event="open", data="", retry=RETRY_MILLISECONDS)
-        for event in _told(before.hints, before.mark):
+    before = await asyncio.to_thread(catch_up)
+    yield ServerSentEvent(event="open", data="", retry=RETRY_MILLISECONDS)
+    for event in _told(before.hints, before.mark):
+        yield event
+    while news := await next_for(request, listener.news):
+        for event in _told([Hint(one.kind, one.last_id) for one in news], news[-1].mark):
             yield event
-        while news := await next_for(request, listener.news):
-            for event in _told([Hint(one.kind, one.last_id) for one in news], news[-1].mark):
-                yield event
 
 
 def _told(hints: list[Hint], mark: str) -> list[ServerSentEvent]:

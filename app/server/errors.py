@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from anyio import BrokenResourceError, ClosedResourceError
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -71,11 +72,20 @@ class Faults:
         try:
             await self.app(scope, receive, send_noted)
         except Exception as error:
+            if started and _reader_has_gone(error):
+                return
             if started or scope["type"] != "http":
                 raise  # too late for words: the connection is cut, so that nobody takes it as whole
             _LOG.error("A request failed: %s", scope["path"], exc_info=error)
             words = "This is a fault of retrograd itself. The server's log says more."
             await error_response(Request(scope), 500, words)(scope, receive, send)
+
+
+def _reader_has_gone(error: Exception) -> bool:
+    """How a stream of events ends whose reader's connection was reset."""
+    if isinstance(error, ExceptionGroup):
+        return all(map(_reader_has_gone, error.exceptions))
+    return isinstance(error, BrokenResourceError | ClosedResourceError)
 
 
 def wants_html(request: Request) -> bool:

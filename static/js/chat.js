@@ -113,6 +113,9 @@ async function ask() {
   send.disabled = true;
   state.textContent = "";
   const words = new URLSearchParams([...new FormData(form)]);
+  // Before it is sent: a message that is refused at once may be over before the server's answer is read.
+  asked = message.value;
+  message.value = "";
   let answer = null;
   let said = {};
   try {
@@ -124,10 +127,10 @@ async function ask() {
   if (!answer?.ok) {
     busy(false);
     state.textContent = said.detail;
+    message.value ||= asked;
+    asked = "";
     return;
   }
-  asked = message.value;
-  message.value = "";
   const seed = field("seed");
   seed.value = (Number(seed.value) + 1) % (Number(seed.max) + 1);
   if (field("chat").value !== said.chat) {

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import struct
 import time
 from contextlib import closing
 from pathlib import Path
@@ -309,6 +311,22 @@ def test_a_system_message_is_read_before_the_conversation(client, headers, tiny)
     ]
     assert answered[0][0] == sampled(tiny, FORM["message"], 5)
     assert answered[0] != answered[1]
+
+
+def test_a_reader_whose_connection_is_reset_is_missed(client, headers, app, caplog):
+    chat = say(client, headers).json()["chat"]
+    answers(events(client, chat))
+    for _ in range(20):
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as reader:
+            reader.sendall(f"GET /chat/{chat}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert reader.recv(60)
+            # With what is unread, and so with a reset.
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    deadline = time.monotonic() + 20
+    while app.state.desk.find(chat).watched:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "Traceback" not in caplog.text
 
 
 def test_the_process_ends_where_nobody_reads_its_answers(client, headers, app, monkeypatch):
