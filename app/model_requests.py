@@ -77,6 +77,8 @@ class CheckedRequests:
             await self._app(scope, receive, send)
             return
         try:
+            if "/extras/" in scope["path"]:
+                raise RefusedError("This address is not offered.", status=404)
             form = next((f for end, f in _FORMS.items() if scope["path"].endswith(end)), None)
             body = filled(await Request(scope, receive).body(), self._names, form)
         except RefusedError as refused:
@@ -134,6 +136,11 @@ def _read_as(form: type[BaseModel], request: Mapping[str, Any]) -> None:
         raise RefusedError(sentence({**fault, "loc": place}), param) from error
 
 
+def _is_of_text(message: object) -> bool:
+    """A message that calls a tool has no content."""
+    return isinstance(message, dict) and isinstance(message.get("content") or "", str)
+
+
 def _too_deep() -> RefusedError:
     return RefusedError(f"The request has more than {_DEEPEST} brackets within each other.")
 
@@ -173,6 +180,18 @@ def _check(said: Mapping[str, Any], names: Sequence[str]) -> None:
             "model",
             404,
             "model_not_found",
+        )
+    for key in ("grammar", "logit_bias"):  # a wrong one would end the server
+        if said.get(key):
+            raise RefusedError(f"`{key}` is not offered: leave it out.", key)
+    if said.get("max_tokens", 1) == 0:
+        raise RefusedError("max_tokens = 0 must be 1 or more.", "max_tokens")
+    if "prompt" in said and not (isinstance(said["prompt"], str) and said["prompt"]):
+        raise RefusedError("`prompt` must be a text that is not empty.", "prompt")
+    messages = said.get("messages", [])
+    if not isinstance(messages, list) or not all(map(_is_of_text, messages)):
+        raise RefusedError(
+            "`messages` must be a list, and the `content` of each message a text.", "messages"
         )
     for key in ("logprobs", "top_logprobs"):
         if said.get(key, False) is not False:
