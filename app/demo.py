@@ -101,6 +101,7 @@ def next_steps(demo: Demo, url: str, adapter: Path | None) -> str:
     config = shlex.quote(shown_path(demo.config))
     reward = shown_path(demo.folder / "smoke_rl_reward.py")
     command = shlex.quote(_command())
+    output = shlex.quote(shown_path(demo.adapter))
     result = f"\nadapter: {shown_path(adapter)}\n" if adapter else ""
     uses = _uses(demo, command) if adapter else ""
     return f"""{result}
@@ -109,7 +110,7 @@ What to try next:
   change what is rewarded  edit {reward}, then
                            {command} reward test {config}
   change how it learns     edit {shown_path(demo.config)}, then
-                           {command} train {config}
+                           {command} train {config} --output {output}
 {uses}  train a real model       {command} fetch smollm2-135m --to models
 """
 

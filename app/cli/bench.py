@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import Debug, reported
+from app.cli.replacing import Force, refuse_to_replace
 from app.cli.temperatures import temperature_in_range
 from app.cli.train import Config, Model, Seed
 
@@ -90,6 +91,7 @@ def bench(
     show: Show = 3,
     as_json: Json = False,
     save: Save = None,
+    force: Force = False,
     model: Model = None,
     debug: Debug = False,
 ) -> None:
@@ -102,6 +104,8 @@ def bench(
     with reported(debug):
         from app.terminal.progress import ProgressMonitor
 
+        if save is not None:
+            refuse_to_replace(save, "--save", force=force)
         loaded = _loaded(config, model, seed, save)
         words = "scoring" if loaded.run.algorithm == "sft" else "answering"
         with ProgressMonitor(words={"evaluate": words}) as monitor:

@@ -163,7 +163,7 @@ def _dialogue(
         Speaker(label, partner.conversation(voice, system))
         for voice, label in enumerate([base, adapted][-len(partner.voices) :])
     ]
-    return Dialogue(speakers, settings, seed, interactive=sys.stdin.isatty())
+    return Dialogue(speakers, settings, seed, interactive=bool(sys.stdin and sys.stdin.isatty()))
 
 
 def _wanted(model: Path, adapter: Path | None, ctx: int | None) -> _Wanted:

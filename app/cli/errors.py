@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from app.text import neutralise
 from trainer.errors import RetrogradError
 
 INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Debug = Annotated[
     bool, typer.Option("--debug", help="On an error, show the traceback beside the message.")
@@ -39,6 +41,10 @@ def reported(debug: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+            # Files are written where an error names them; what is left is the command's own output.
+            _say(f"What it prints could not be written ({error.strerror}).", debug)
+            raise typer.Exit(1) from error
         _say(
             f"retrograd failed in a way it does not know ({type(error).__name__}: {error}). This "
             "is a fault of retrograd; the same command with --debug shows where.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from app.cli.errors import Debug, reported, say
+from app.cli.replacing import Force, refuse_to_replace
 from app.cli.runs_common import Named, Place, number_of, opened_store
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def export(
             show_default=False,
         ),
     ] = None,
+    force: Force = False,
     store: Place = None,
     debug: Debug = False,
 ) -> None:
@@ -57,6 +59,8 @@ def export(
 
         asked = None if form == "tensorboard" else _export(what or "metrics", form)
         folder = _folder(what, to) if asked is None else None
+        if asked is not None and to is not None:
+            refuse_to_replace(to, "--to", force=force)
         with opened_store(store) as opened:
             found = number_of(opened, run)
             try:

@@ -78,6 +78,8 @@ def train(
             from trainer.resume import checkpoint_folder  # loads torch
 
             place = checkpoint_folder(loaded)
+        if place is None and loaded.output.path.is_file():
+            say(f"{loaded.output.path} is there already: what this run trains takes its place.")
         options = {"model": model, "output": output, "name": name, "seed": seed, "store": store}
         watched = run_watched(loaded, place, store, _again(config, options))
         if watched.outcome.status == "failed":

@@ -143,7 +143,8 @@ def test_commands_to_try_can_be_copied_into_a_shell(tmp_path, monkeypatch):
         if line.startswith("retrograd ")
     ]
     config = "my first; $run/smoke_tiny_grpo.toml"
-    assert commands == [["retrograd", "reward", "test", config], ["retrograd", "train", config]]
+    train = ["retrograd", "train", config, "--output", "my first; $run/adapter.gguf"]
+    assert commands == [["retrograd", "reward", "test", config], train]
     uses = shlex.split(next_steps(demo, "http://x/runs/1", demo.adapter))
     adapter = ["--adapter", "my first; $run/adapter.gguf"]
     for at, words in (

@@ -101,15 +101,21 @@ def find(
     own = by_age(place, run)
     if others := len(by_age(place)) - len(own):
         on_remark(f"{place}: passed over {_counted(others)} of another run.")
+    damaged: list[str] = []
     for path in own:
         try:
-            return path, read(path)
+            found = read(path)
         except DamagedCheckpointError as error:
-            on_remark(f"{error}; the one before it is taken.")
+            damaged.append(str(error))
+            continue
+        for why in damaged:
+            on_remark(f"{why}; the one before it is taken.")
+        return path, found
     of_run = f" of this run, but {_counted(others)} of another one" if others else ""
     raise ConfigError(
         f"{place}: holds no whole checkpoint{of_run}, so the run cannot go on from there. "
-        f"{_further(place)}To begin from the start, leave out --resume."
+        f"{''.join(f'{why}. ' for why in damaged)}{_further(place)}To begin from the start, leave "
+        f"out --resume."
     )
 
 

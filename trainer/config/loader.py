@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import tomllib
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from pydantic import ValidationError
 from trainer.config.base import absolute
 from trainer.config.lines import KeyPath, LineIndex, Origin, line_index
 from trainer.config.models import CONFIGS, GrpoConfig, RunConfig
-from trainer.config.problems import paragraphs
+from trainer.config.problems import paragraph, paragraphs
 from trainer.errors import ConfigError
 
 # Far above any configuration; it keeps a model given by mistake from being read as text.
 _LARGEST_FILE = 1 << 20
+_LARGEST_INT = 2**63 - 1
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 # tomllib takes time that grows with the square of a key's parts.
 _KEY_PARTS = 50
 _KEY_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
@@ -71,9 +74,25 @@ def load_config(path: Path, overrides: Overrides | None = None) -> RunConfig:
     config = CONFIGS[algorithm] if algorithm else _likely_config(raw)
     _fill(raw, {("run", "name"): _default_name(source)} | values, set(values))
     try:
-        return config.model_validate(raw, context=origin)
+        read = config.model_validate(raw, context=origin)
     except ValidationError as error:
         raise ConfigError("\n\n".join(paragraphs(error, config, algorithm, origin))) from None
+    _refuse_large(raw, (), origin)
+    return read
+
+
+def _refuse_large(value: object, path: KeyPath, origin: Origin) -> None:
+    """Raises ConfigError for a number that nothing which reads it could hold: a whole one of more
+    than 64 bits, or one beyond single precision."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_large(inner, (*path, key), origin)
+    elif isinstance(value, int) and not -_LARGEST_INT <= value <= _LARGEST_INT:
+        message = f"is out of range: whole numbers go up to {_LARGEST_INT}"
+        raise ConfigError(paragraph(path, message, origin))
+    elif isinstance(value, float) and math.isfinite(value) and abs(value) > _LARGEST_FLOAT:
+        message = f"is out of range: numbers go up to {_LARGEST_FLOAT:.3g}"
+        raise ConfigError(paragraph(path, message, origin))
 
 
 def _read(path: Path) -> str:

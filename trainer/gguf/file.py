@@ -73,7 +73,7 @@ class GgufFile:
     def _check_magic(self) -> None:
         if not self.path.exists():
             raise ModelError(
-                f"{self.path}: there is no such file. Check the path in [model], or get "
+                f"{self.path}: there is no such file. Check its path, or get "
                 f"{_how_to_get(self.path)}."
             )
         if self.path.is_dir():

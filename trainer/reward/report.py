@@ -67,7 +67,8 @@ class Reporter:
         if failure.line is not None:
             text += f" The line: {shorten_line(failure.line)}"
         if failure.request is not None:
-            text += f" {describe_request(failure.request)}"
+            dash = "" if failure.line is None else " —"
+            text += f"{dash} {describe_request(failure.request)}"
         said = "" if stderr is None else f"\n{_describe_stderr(stderr)}"
         if not failure.advice:
             return RewardError(text + said)

@@ -195,6 +195,7 @@ MISTAKES = {
     ),
     "two of a kind": (["--greedy", "--samples", "2"], "--samples 2 beside --greedy: a prompt"),
     "heat": (["--greedy", "--temperature", "2"], "--temperature 2 beside --greedy, which"),
+    "a file that is there": (["--save", "run.toml"], "--save run.toml: exists. Name another file"),
     "no folder": (["--save", "gone/a.json"], "--save: gone/a.json: name a file in a folder"),
 }
 

@@ -89,12 +89,29 @@ def test_what_cannot_be_written_is_said(export, arguments, status, words):
     assert done.stdout == ""
 
 
-def test_a_full_disk_behind_the_standard_output_is_named(retrograd_path, url):
+def test_a_file_that_is_there_is_replaced_only_when_told_to(export, tmp_path):
+    (tmp_path / "mine.toml").write_text("[run]")
+    done = export("--to", tmp_path / "mine.toml")
+    assert done.returncode == 2
+    assert f"--to {tmp_path / 'mine.toml'}: exists. Name another file, or add" in done.stderr
+    assert (tmp_path / "mine.toml").read_text() == "[run]"
+    assert export("--to", tmp_path / "mine.toml", "--force").returncode == 0
+    assert (tmp_path / "mine.toml").read_text().startswith("kind,")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["export", "1"], "The standard output cannot be written (No space left on device)."),
+        (["show", "1"], "What it prints could not be written (No space left on device)."),
+    ],
+)
+def test_a_full_disk_behind_the_standard_output_is_named(retrograd_path, url, command, words):
     with Path("/dev/full").open("w") as full:
-        command = [retrograd_path, "runs", "export", "1", "--store", url]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        whole = [retrograd_path, "runs", *command, "--store", url]
+        done = subprocess.run(whole, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert "The standard output cannot be written (No space left on device)." in done.stderr
+    assert words in done.stderr
 
 
 def test_a_run_that_is_not_there_is_named_and_leaves_no_file(retrograd, url, tmp_path):

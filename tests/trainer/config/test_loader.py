@@ -69,6 +69,19 @@ def test_a_bad_override_is_reported_with_its_option(write, text_of):
     assert message == "--name: run.name must be text in quotes, not empty."
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("grpo.updates", 10**20, "is out of range: whole numbers go up to 9223372036854775807."),
+        ("training.lr", 1e300, "is out of range: numbers go up to 3.4e+38."),
+    ],
+)
+def test_a_number_that_nothing_could_hold_is_refused(refusal, key, value, words):
+    message = refusal({key: value})
+    assert f"{key} = " in message
+    assert message.endswith(words)
+
+
 def test_all_faults_are_reported_in_the_order_of_the_lines(refusal):
     message = refusal(
         {

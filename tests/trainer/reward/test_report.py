@@ -10,7 +10,7 @@ def test_error_names_program_folder_line_prompt_and_answer(requests_of):
     failure = ProgramError("sent rubbish", line=b'{"x": 1}', request=request, advice="Stop it")
     assert str(REPORTER.error(failure, stderr="warming up\nTraceback\n")) == (
         'The reward program (reward_command = ["python3", "reward.py"], run in /runs/sum) sent'
-        ' rubbish. The line: {"x": 1} Prompt (line 7 of the prompts): "What is 2 + 2?".'
+        ' rubbish. The line: {"x": 1} — Prompt (line 7 of the prompts): "What is 2 + 2?".'
         ' Answer: "four". Stop it.\nIts stderr ends with:\nwarming up\nTraceback'
     )
 
