@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from random_models import ARCHITECTURES, RandomModel, write_random_model  # noqa: E402
 
-LONG_FILES_FIRST = ("e2e", "docs", "app")
-"""Folders whose files take minutes: begun last, one of them would keep one process while the other
-has nothing to do."""
+LONG = ("e2e", "docs", "app")
+"""Folders whose files take long: begun last, one of them would keep one process while the other has
+nothing to do."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folders = {folder: place for place, folder in enumerate(LONG_FILES_FIRST)}
-    items.sort(key=lambda item: folders.get(item.path.relative_to(ROOT / "tests").parts[0], 9))
+    """Those of a browser in turn with others, so that seldom two browsers are at work."""
+    files: dict[str, list[Path]] = {folder: [] for folder in (*LONG, "")}
+    for path in dict.fromkeys(item.path for item in items):
+        folder = path.relative_to(ROOT / "tests").parts[0]
+        files[folder if folder in LONG else ""].append(path)
+    browsers, *others = files.values()
+    pairs = zip_longest(browsers, chain(*others))
+    places = {path: place for place, path in enumerate(chain(*pairs)) if path is not None}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session")

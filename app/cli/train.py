@@ -79,7 +79,10 @@ def train(
 
             place = checkpoint_folder(loaded)
         if place is None and loaded.output.path.is_file():
-            say(f"{loaded.output.path} is there already: what this run trains takes its place.")
+            from app.terminal.summary import shown_path
+
+            there = shown_path(loaded.output.path)
+            say(f"{there} is there already: what this run trains takes its place.")
         options = {"model": model, "output": output, "name": name, "seed": seed, "store": store}
         watched = run_watched(loaded, place, store, _again(config, options))
         if watched.outcome.status == "failed":

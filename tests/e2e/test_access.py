@@ -104,7 +104,10 @@ def assert_readable(watch: Watch) -> None:
     watch.assert_clean()
 
 
-@pytest.fixture(scope="package", params=["grpo", "ppo", "sft"])
+@pytest.fixture(
+    scope="package",
+    params=["grpo", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("ppo", "sft"))],
+)
 def evaluated_run(server, tmp_path_factory, request):
     return tell_kind(server, tmp_path_factory.mktemp(request.param) / "run", request.param)
 

@@ -40,7 +40,7 @@ def change(store, run_id, **values):
         run.pulse += 1
 
 
-@pytest.mark.parametrize("answer", ["busy", "none"])
+@pytest.mark.parametrize("answer", ["busy", pytest.param("none", marks=pytest.mark.full)])
 def test_the_last_change_is_shown_although_the_store_was_busy(store, page, tmp_path, answer):
     """There comes no other hint after it."""
     run_id = enter(store, tmp_path, status="running")
@@ -66,6 +66,7 @@ def test_the_last_change_is_shown_although_the_store_was_busy(store, page, tmp_p
         assert failed
 
 
+@pytest.mark.full
 def test_after_a_restart_an_open_page_leads_to_the_login(store, page, tmp_path):
     """Sessions end with the server that knew them."""
     run_id = enter(store, tmp_path)

@@ -48,7 +48,7 @@ class Watch:
     def open_streams(self) -> int:
         """How many event streams are open by now."""
         # Playwright hands events over only while one of its calls waits for the browser.
-        self.page.evaluate("0")
+        self.page.wait_for_timeout(1)
         return len(self._streams)
 
     def ran_foreign_script(self) -> bool:

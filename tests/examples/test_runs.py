@@ -83,6 +83,7 @@ def climb(trained, seed, critic):
     return trained("smoke_tiny_ppo.toml", *changes)
 
 
+@pytest.mark.full
 def test_the_smallest_ppo_run_climbs(trained):
     watcher = trained("smoke_tiny_ppo.toml", ("updates = 60", "updates = 15"))
     assert watcher.rewards[0] < 0.2

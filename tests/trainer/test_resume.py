@@ -245,7 +245,9 @@ def test_what_moves_from_update_to_update_did_move(straight):
     assert sum(drawn) > 2 * STOP, "the position among the prompts is no function of the update"
 
 
-@pytest.mark.parametrize("kind", ["grpo", pytest.param("ppo-probe", marks=pytest.mark.full), "sft"])
+@pytest.mark.parametrize(
+    "kind", ["grpo", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("ppo-probe", "sft"))]
+)
 def test_a_run_may_stop_after_every_update(straight, model, tmp_path, kind):
     parts = [go(tmp_path, model, kind, stop_at="metrics 1")]
     for update in range(2, UPDATES + 1):

@@ -200,7 +200,13 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name in ("no baseline", "heat") else name
+        for name in MISTAKES
+    ],
+)
 def test_mistakes_are_told_in_a_paragraph_with_status_2(retrograd, trained, name):
     arguments, words = MISTAKES[name]
     done = retrograd("bench", "run.toml", *arguments, cwd=trained)

@@ -84,6 +84,7 @@ def test_the_scores_of_a_reward_model_are_shown(retrograd, project, ppo_text, sc
     assert "→" not in done.stdout, "a model is sent no lines"
 
 
+@pytest.mark.full
 def test_beside_a_program_both_scores_are_shown(retrograd, project, ppo_text, scorer):
     config = project(ppo_with_model(ppo_text, scorer, program=True), answer="5")
     done = retrograd("reward", "test", config, "--limit", "1")

@@ -115,6 +115,7 @@ def started(retrograd_path: Path, *arguments: str | Path) -> subprocess.Popen[st
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.full
 def test_ctrl_c_lets_the_update_at_hand_end_and_keeps_the_adapter(retrograd_path, config, tmp_path):
     path = config(epochs=2000)
     with started(retrograd_path, path) as child:
@@ -127,9 +128,8 @@ def test_ctrl_c_lets_the_update_at_hand_end_and_keeps_the_adapter(retrograd_path
     assert (tmp_path / "out/adapter.gguf").read_bytes()[:4] == b"GGUF"
 
 
-@pytest.mark.parametrize(
-    ("kills", "epochs"), [(2, 15), pytest.param(20, 200, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("kills", "epochs"), [(2, 15), (20, 200)])
 def test_killed_at_random_moments_a_run_can_always_go_on_to_the_same_end(
     retrograd_path, config, tmp_path, kills, epochs
 ):

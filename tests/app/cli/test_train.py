@@ -152,7 +152,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+@pytest.mark.parametrize("terminal", ["xterm", pytest.param("dumb", marks=pytest.mark.full)])
 def test_a_terminal_that_closes_ends_the_run_and_keeps_the_adapter(
     retrograd_path, run, tmp_path, monkeypatch, terminal
 ):
@@ -250,6 +250,7 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
     assert adapter(tmp_path / "out") == straight(config)
 
 
+@pytest.mark.full
 def test_a_checkpoint_or_a_folder_of_them_can_be_named(retrograd, run, tmp_path):
     config = run(updates(3), CHECKPOINT)
     assert retrograd("train", config).returncode == 0
@@ -332,6 +333,7 @@ def test_killed_at_random_moments_a_run_can_always_go_on_to_the_same_end(
     assert adapter(tmp_path / "out") == straight(config)
 
 
+@pytest.mark.full
 def test_a_run_is_followed_in_tensorboard_over_a_stop(retrograd, run, tmp_path):
     config = run(updates(4), BOARD, reward=interrupting(3, signal.SIGINT))
     done = retrograd("train", config, "--name", "sums/one", cwd=tmp_path)

@@ -55,6 +55,7 @@ def test_a_stopped_run_keeps_its_adapter_and_goes_on_when_it_is_resumed(desk):
     assert seen == list(range(1, len(seen) + 1))
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_no_program_and_resumes_without_doubled_points(desk):
     run_id = desk.enter(slow_text())
     desk.wait_for_updates(run_id, 3)

@@ -265,6 +265,7 @@ def test_a_killed_process_loses_no_more_than_the_last_moment(store, url, tmp_pat
     assert counted(store, Answer, run_id) >= 8 * len(kept)
 
 
+@pytest.mark.full
 def test_two_runs_write_while_pages_are_read_and_one_is_exported(store, url, tmp_path):
     whole = whole_run(store, tmp_path, 200).run_id
     ended = threading.Event()

@@ -69,8 +69,8 @@ def wide(random_llama):
     return random_llama(width=256, ff_width=512, heads=8, kv_heads=2, head_size=32)
 
 
-SLOWLY_QUANTISED = {"IQ1_M", "IQ1_S"}
-"""The table that both search takes as long to make as all others."""
+SLOWLY_QUANTISED = {"IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ3_XXS"}
+"""The tables that they search take seconds to make."""
 
 
 @pytest.mark.parametrize(
