@@ -138,6 +138,8 @@ def test_two_servers_never_start_a_run_twice(desk):
     finally:
         other.stop()
         desk.supervisor.stop()
+        for process in other._children.values():
+            process.wait(30)  # it has said that the run is over, and puts things away
     for run_id in ids:
         assert desk.run(run_id).status == "completed"
         with sqlite3.connect(desk.jobs.store.place) as database:
