@@ -233,10 +233,10 @@ def _notes(
     elif shared := _shared(config, comparison):
         yield f"{shared} of the {len(comparison.pairs)} {noun} are also trained on."
     if len(comparison.pairs) < FEW:
-        yield (
-            f"The interval is rough with fewer than {FEW} {noun}. More {noun} would tell more than "
-            f"more answers to each of these."
-        )
+        rough = f"The interval is rough with fewer than {FEW} {noun}."
+        if not isinstance(config, SftConfig):
+            rough += f" More {noun} would tell more than more answers to each of these."
+        yield rough
     if config.lora.init_adapter is not None and wish.baseline is None:
         yield (
             f"The run began with {config.lora.init_adapter.name}, so a part of the change is that "
