@@ -49,6 +49,10 @@ def summarise(history: RunHistory, outcome: Outcome, leads: Leads) -> Summary:
 def headline(history: RunHistory, outcome: Outcome) -> str:
     verb = {"completed": "Finished", "stopped": "Stopped after", "failed": "Failed after"}
     planned = counted(history.info.updates, "update")
+    if history.info.resumed_from_update == history.info.updates:
+        algorithm = history.info.algorithm
+        key = "training.epochs" if algorithm == "sft" else f"{algorithm}.updates"
+        return f"All {planned} were made before. To train on, raise {key} and resume again."
     return f"{verb[outcome.status]} {outcome.updates} of {planned} in {duration(history.elapsed)}."
 
 

@@ -22,6 +22,17 @@ def history(info) -> RunHistory:
     return history
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "key"), [("grpo", "grpo.updates"), ("sft", "training.epochs")]
+)
+def test_a_run_that_has_nothing_left_to_do_says_how_to_go_on(info, algorithm, key):
+    over = dataclasses.replace(info, algorithm=algorithm, resumed_from_update=24)
+    outcome = Outcome("completed", 24, "adapter.gguf", "")
+    assert headline(RunHistory(over, lambda: 0.0), outcome) == (
+        f"All 24 updates were made before. To train on, raise {key} and resume again."
+    )
+
+
 def test_a_finished_run_says_what_was_gained_and_how_to_use_it(history, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
