@@ -49,7 +49,7 @@ def told(client, query):
 def test_without_two_runs_there_is_a_choice_of_runs(client):
     for query in ("", "?run=1"):
         page = client.get(f"/compare{query}").text
-        assert "Choose two to 6 runs" in page
+        assert "Choose 2 to 6 runs" in page
         assert page.count('type="checkbox"') == 7
     assert 'id="run-1" name="run" value="1" checked' in client.get("/compare?run=1").text
 
