@@ -8,11 +8,11 @@ from pathlib import Path
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import FileResponse, Response, StreamingResponse
 
-from app.routes.left_files import STATES, FileState, look
 from app.routes.run_header import RunPage, find_run, header_of
 from app.server.downloads import attachment
 from app.server.pages import StoreDep, page
 from app.store.exports import EXPORTS, MEDIA
+from app.store.left_files import STATES, FileState, look
 from app.store.models import Run
 from app.store.queries.artifacts import Recorded, artifact_of, artifacts_of
 from app.store.status import ACTIVE

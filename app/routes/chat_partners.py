@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.chat.process import Partners, stamp
-from app.routes.left_files import look
+from app.store.left_files import look
 from app.store.models import Artifact, Run
 from app.store.provenance import MODEL_FILE, model_file
 from app.store.queries.artifacts import artifacts_of

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.rows import print_rows
+from app.store.left_files import STATES, look
 from app.store.queries.runs import last_figure
 from app.store.status import OPEN, seconds_taken
 from app.text import counted, duration, neutralise, one_line, score, size
@@ -145,8 +147,15 @@ def print_run(
         console.print(Text(f"The reward may be gamed; over their limit: {words}.", "yellow"))
     if artifacts:
         console.print()
-        rows = [(Text(a.kind, "dim"), Text(f"{a.path} ({size(a.size)})")) for a in artifacts]
-        print_rows(rows)
+        print_rows([(Text(a.kind, "dim"), _left(a, run)) for a in artifacts])
+
+
+def _left(recorded: Recorded, run: Run) -> Text:
+    """A file that the run has recorded, and what has become of it."""
+    inside = Path(run.folder) if run.source == "browser" else None
+    shown = Text(f"{neutralise(recorded.path)} ({size(recorded.size)})")
+    state = look(recorded, inside, at_work=run.status in OPEN)
+    return shown.append(f": {STATES[state]}", "yellow") if STATES[state] else shown
 
 
 def _facts(run: Run, now: float) -> Iterator[tuple[str, str]]:

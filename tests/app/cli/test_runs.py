@@ -104,6 +104,9 @@ def test_a_run_is_shown_with_its_numbers_beside_what_is_healthy(store, runs, tmp
         f"config  {tmp_path}/run.toml (6 bytes)",
     ):
         assert words in done.stdout
+    (tmp_path / "run.toml").write_text("another one")
+    said = " ".join(runs("show", "1").stdout.split())
+    assert "run.toml (6 bytes): was written again after it was recorded, and is another" in said
     shown = json.loads(runs("show", "1", "--json").stdout)
     assert (shown["status"], shown["metrics"]["reward/mean"]) == ("failed", 0.08)
     assert runs("show", "9").exit_code == 2

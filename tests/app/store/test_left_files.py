@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.routes.left_files import look
+from app.store.left_files import look
 from app.store.queries.artifacts import Recorded
 
 
