@@ -31,7 +31,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server that most tests share; those that kill one start their own."""
-    server = Server(tmp_path_factory.mktemp("shared"), runs_at_once=3)
+    # Runs that tests only tell of take places of the queue as well.
+    server = Server(tmp_path_factory.mktemp("shared"), runs_at_once=50)
     put_model(server.workspace)
     yield server.start()
     server.stop()
