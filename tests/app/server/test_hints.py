@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -29,16 +28,17 @@ def touch(store, run_id):
         session.get_one(Run, run_id).pulse += 1
 
 
+OTHERS: list[threading.Thread] = []
+
+
+@pytest.fixture(autouse=True)
+def others():
+    """Threads of applications that earlier tests have left without an end."""
+    OTHERS[:] = [thread for thread in threading.enumerate() if thread.name == "hints"]
+
+
 def watchers():
-    return [thread for thread in threading.enumerate() if thread.name == "hints"]
-
-
-def nobody_listens():
-    """Soon: an application of an earlier test may still be putting a stream away."""
-    deadline = time.monotonic() + 10
-    while watchers() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not watchers()
+    return [t for t in threading.enumerate() if t.name == "hints" and t not in OTHERS]
 
 
 def run(scenario):
@@ -82,7 +82,7 @@ def test_what_a_slow_reader_has_waiting_does_not_grow(store, hints, tmp_path):
 
 def test_many_listeners_share_one_thread(store, hints, tmp_path):
     run_id = enter(store, tmp_path)
-    assert nobody_listens()
+    assert not watchers(), "nobody listens yet"
 
     async def scenario():
         listening = [hints.listen(run_id) for _ in range(50)]
@@ -120,7 +120,7 @@ def test_an_end_reaches_every_listener_and_the_thread(store, tmp_path):
             assert await asyncio.wait_for(late.news(), SOON) == []
 
     run(scenario())
-    assert nobody_listens()
+    assert not watchers()
 
 
 @pytest.mark.parametrize("fault", [sqlite3.OperationalError("disk I/O error"), KeyError("x")])
