@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from app.cli.errors import Debug, reported, say
+from app.cli.replacing import Force
 from app.rows import print_rows
 from app.text import neutralise, size
 
@@ -34,9 +35,7 @@ def merge(
             "keeps that of each tensor.",
         ),
     ] = "f16",
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file that is there already.")
-    ] = False,
+    force: Force = False,
     check: Annotated[
         bool,
         typer.Option(help="Have llama.cpp compare the result with base and adapter."),

@@ -1,6 +1,8 @@
 """How long a run lay still before it went on. Of runs of before it is added up from their
 stretches."""
 
+from __future__ import annotations
+
 import sqlalchemy as sa
 from alembic import op
 
